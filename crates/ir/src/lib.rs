@@ -1,0 +1,18 @@
+//! The graph that every front door makes and every backend runs: op catalogue, values and types with symbolic
+//! dims, the type rule of every op, the verifier and the text form.
+//!
+//! Knows nothing of files (slots, chains and flatbuffers live in `format`) and nothing of how ops are computed
+//! (kernels live in backends).
+
+pub mod dim;
+pub mod graph;
+pub mod op;
+pub mod rules;
+
+pub use dim::{Dim, Symbol, SymbolInfo, Symbols, Verdict};
+pub use graph::{
+    Block, Buffer, Builder, Constant, Graph, Input, Module, Node, Output, Place, Ssa, TensorType, Type, ValueId,
+    ValueInfo,
+};
+pub use op::{Effect, Op, OpKind};
+pub use rules::{RuleError, TypeSource, Typing, infer};

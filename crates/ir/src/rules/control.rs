@@ -1,0 +1,211 @@
+//! Rules of integers, branches, loops, random bits and known kernels.
+
+use super::{Results, RuleError, Typing, invalid, one};
+use crate::dim::{Dim, Verdict};
+use crate::graph::{Block, TensorType, Type, ValueId};
+use crate::op::IntArg;
+use pteron_tensor::DType;
+
+impl Typing<'_> {
+    pub(crate) fn item_int(&mut self, x: ValueId) -> Results {
+        let x = self.tensor(x)?;
+        for dim in &x.shape {
+            self.same_dim("a size of a single element and 1", dim, &Dim::known(1))?;
+        }
+        let value = if x.dtype == DType::Bool { self.symbols.fresh_size(Some(1)) } else { self.symbols.fresh_int() };
+        Ok(vec![Type::Int(value)])
+    }
+
+    pub(crate) fn sym_size(&mut self, x: ValueId, dim: i32) -> Results {
+        let x = self.tensor(x)?;
+        let at = self.axis(dim.into(), x.shape.len())?;
+        Ok(vec![Type::Int(x.shape[at].clone())])
+    }
+
+    pub(crate) fn add_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
+        self.int_op(a, b, |a, b| a.add(b))
+    }
+
+    pub(crate) fn subtract_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
+        self.int_op(a, b, |a, b| a.sub(b))
+    }
+
+    pub(crate) fn multiply_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
+        self.int_op(a, b, |a, b| a.mul(b))
+    }
+
+    pub(crate) fn floor_divide_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
+        self.divisor(b)?;
+        self.int_op(a, b, |a, b| match (a.as_known(), b.as_known()?) {
+            (Some(a), b) => Some(Dim::known(floor_divide(a, b)?)),
+            (None, b) => a.divide_exactly(b),
+        })
+    }
+
+    pub(crate) fn mod_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
+        self.divisor(b)?;
+        self.int_op(a, b, |a, b| {
+            let (a, b) = (a.as_known()?, b.as_known()?);
+            Some(Dim::known(a.checked_sub(floor_divide(a, b)?.checked_mul(b)?)?))
+        })
+    }
+
+    fn divisor(&mut self, b: &IntArg<ValueId>) -> Result<(), RuleError> {
+        if self.int(b)?.as_known() == Some(0) { invalid("division by zero") } else { Ok(()) }
+    }
+
+    fn int_op(
+        &mut self,
+        a: &IntArg<ValueId>,
+        b: &IntArg<ValueId>,
+        op: impl Fn(&Dim, &Dim) -> Option<Dim>,
+    ) -> Results {
+        let (a, b) = (self.int(a)?, self.int(b)?);
+        let value = match op(&a, &b) {
+            Some(value) => value,
+            None if a.as_known().is_some() && b.as_known().is_some() => return Err(RuleError::Overflow),
+            None => self.symbols.fresh_int(),
+        };
+        if value.as_known().is_some_and(|value| i32::try_from(value).is_err()) {
+            return invalid(format!("{} does not fit 32 bits", self.symbols.show(&value)));
+        }
+        Ok(vec![Type::Int(value)])
+    }
+
+    /// Both branches yield values of the same kinds, dtypes and ranks; sizes that differ become unknown.
+    pub(crate) fn branch(&mut self, cond: &IntArg<ValueId>, then: &Block, otherwise: &Block) -> Results {
+        self.int(cond)?;
+        if !then.params.is_empty() || !otherwise.params.is_empty() {
+            return invalid("a branch takes no parameters");
+        }
+        if then.results.len() != otherwise.results.len() {
+            return invalid(format!(
+                "one branch yields {} values, the other {}",
+                then.results.len(),
+                otherwise.results.len()
+            ));
+        }
+        let pairs = then.results.iter().zip(&otherwise.results);
+        pairs.map(|(&then, &otherwise)| self.join(then, otherwise)).collect()
+    }
+
+    fn join(&mut self, a: ValueId, b: ValueId) -> Result<Type, RuleError> {
+        match (self.ty(a)?, self.ty(b)?) {
+            (Type::Tensor(x), Type::Tensor(y)) if x.dtype == y.dtype && x.shape.len() == y.shape.len() => {
+                let shape = x.shape.iter().zip(&y.shape).map(|(x, y)| match self.symbols.equal(x, y) {
+                    Verdict::Yes => x.clone(),
+                    _ => {
+                        let most = self.symbols.upper(x).zip(self.symbols.upper(y)).map(|(x, y)| x.max(y));
+                        self.symbols.fresh_size(most)
+                    }
+                });
+                Ok(Type::Tensor(TensorType { dtype: x.dtype, shape: shape.collect() }))
+            }
+            (Type::Int(x), Type::Int(y)) => {
+                Ok(Type::Int(if x == y { x.clone() } else { self.symbols.fresh_int() }))
+            }
+            (Type::Float, Type::Float) => Ok(Type::Float),
+            (Type::Bool, Type::Bool) => Ok(Type::Bool),
+            _ => invalid(format!("values of different types meet: %{} and %{}", a.0, b.0)),
+        }
+    }
+
+    /// The body's parameters are the slices and the carried values, its results what is stacked and the next
+    /// carried values.
+    pub(crate) fn scan(&mut self, originals: &[ValueId], carry: &[ValueId], body: &Block, axis: i32) -> Results {
+        let Some(&first) = originals.first() else { return invalid("nothing to scan") };
+        let first = self.tensor(first)?;
+        let steps = first.shape[self.axis(axis.into(), first.shape.len())?].clone();
+        if body.params.len() != originals.len() + carry.len() || body.results.len() < carry.len() {
+            return invalid(format!(
+                "{} slices and {} carried values for a body with {} parameters and {} results",
+                originals.len(),
+                carry.len(),
+                body.params.len(),
+                body.results.len()
+            ));
+        }
+        let (slices, carried) = body.params.split_at(originals.len());
+        for (&original, &slice) in originals.iter().zip(slices) {
+            let (original, slice) = (self.tensor(original)?, self.tensor(slice)?);
+            let mut shape = original.shape.clone();
+            let length = shape.remove(self.axis(axis.into(), shape.len())?);
+            self.same_dim("lengths of scanned tensors", &steps, &length)?;
+            self.same_type(original.dtype, &shape, slice)?;
+        }
+        let (outputs, next) = body.results.split_at(body.results.len() - carry.len());
+        for ((&start, &param), &next) in carry.iter().zip(carried).zip(next) {
+            let (start, param, next) = (self.tensor(start)?, self.tensor(param)?, self.tensor(next)?);
+            self.same_type(start.dtype, &start.shape, param)?;
+            self.same_type(param.dtype, &param.shape, next)?;
+        }
+        let mut types = Vec::with_capacity(body.results.len());
+        for &output in outputs {
+            let output = self.tensor(output)?;
+            let mut shape = output.shape.clone();
+            let at = self.axis(axis.into(), shape.len() + 1)?;
+            shape.insert(at, steps.clone());
+            types.push(Type::Tensor(TensorType { dtype: output.dtype, shape }));
+        }
+        for &param in carried {
+            types.push(Type::Tensor(self.tensor(param)?.clone()));
+        }
+        Ok(types)
+    }
+
+    fn same_type(&self, dtype: DType, shape: &[Dim], other: &TensorType) -> Result<(), RuleError> {
+        if dtype != other.dtype {
+            return Err(RuleError::DType { what: "a value that a loop passes on", got: other.dtype, want: dtype.name() });
+        }
+        self.same_shape("shapes of a value that a loop passes on", shape, &other.shape).map(drop)
+    }
+
+    pub(crate) fn random_bits(&mut self, shape: &[IntArg<ValueId>], seed: Option<ValueId>, width: i32) -> Results {
+        if let Some(seed) = seed {
+            self.int(&IntArg::Value(seed))?;
+        }
+        let dtype = match width {
+            1 => DType::U8,
+            2 => DType::U16,
+            4 => DType::U32,
+            _ => return invalid(format!("random elements of {width} bytes")),
+        };
+        one(dtype, self.sizes(shape)?)
+    }
+
+    /// Shapes and dtypes are what the node says; whether a known kernel gives them is the backend's to check.
+    pub(crate) fn metal_kernel(
+        &mut self,
+        inputs: &[ValueId],
+        shapes: Option<&[IntArg<ValueId>]>,
+        ranks: Option<&[i32]>,
+        dtypes: Option<&[DType]>,
+    ) -> Results {
+        for &input in inputs {
+            self.tensor(input)?;
+        }
+        let mut sizes = self.sizes(shapes.unwrap_or_default())?.into_iter();
+        let (ranks, dtypes) = (ranks.unwrap_or_default(), dtypes.unwrap_or_default());
+        if ranks.len() != dtypes.len() {
+            return invalid(format!("{} output shapes and {} output dtypes", ranks.len(), dtypes.len()));
+        }
+        let mut types = Vec::with_capacity(ranks.len());
+        for (&rank, &dtype) in ranks.iter().zip(dtypes) {
+            let rank = usize::try_from(rank).map_err(|_| RuleError::Invalid(format!("rank {rank}")))?;
+            let shape: Vec<Dim> = sizes.by_ref().take(rank).collect();
+            if shape.len() != rank {
+                return invalid("fewer sizes than the output ranks need");
+            }
+            types.push(Type::Tensor(TensorType { dtype, shape }));
+        }
+        if sizes.next().is_some() {
+            return invalid("more sizes than the output ranks need");
+        }
+        Ok(types)
+    }
+}
+
+fn floor_divide(a: i64, b: i64) -> Option<i64> {
+    let quotient = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
+}

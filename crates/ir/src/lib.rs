@@ -8,6 +8,8 @@ pub mod dim;
 pub mod graph;
 pub mod op;
 pub mod rules;
+pub mod text;
+pub mod verify;
 
 pub use dim::{Dim, Symbol, SymbolInfo, Symbols, Verdict};
 pub use graph::{
@@ -16,3 +18,5 @@ pub use graph::{
 };
 pub use op::{Effect, Op, OpKind};
 pub use rules::{RuleError, TypeSource, Typing, infer};
+pub use text::{ParseError, parse_graph, parse_module};
+pub use verify::{VerifyError, verify, verify_module};

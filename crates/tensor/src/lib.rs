@@ -6,6 +6,7 @@
 mod bytes;
 mod dtype;
 mod host;
+pub mod quant;
 
 pub use bytes::{ByteOwner, Bytes};
 pub use dtype::{DType, promote};

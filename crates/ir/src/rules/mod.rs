@@ -187,7 +187,9 @@ impl<'a> Typing<'a> {
     fn broadcasts_to(&self, what: &'static str, from: &[Dim], to: &[Dim]) -> Result<(), RuleError> {
         let fits = from.len() <= to.len()
             && from.iter().rev().zip(to.iter().rev()).all(|(from, to)| {
-                from.as_known() == Some(1) || self.symbols.equal(from, to) != Verdict::No
+                // A symbol may be 1 when this runs.
+                self.symbols.equal(from, &Dim::known(1)) != Verdict::No
+                    || self.symbols.equal(from, to) != Verdict::No
             });
         if fits { Ok(()) } else { Err(RuleError::Dims { what, a: self.show(from), b: self.show(to) }) }
     }

@@ -1,0 +1,27 @@
+//! Files: the `.pte`, `.ptd` and `.bpte` containers, read and written table by table under one set of [`Limits`].
+//!
+//! Bytes flow in (mapped or owned), checked tables that borrow them flow out, and the other way round. Nothing
+//! here runs a program, and nothing here trusts a file: every offset, size, index and product is checked before
+//! it is used.
+
+#[cfg(not(target_family = "wasm"))]
+mod atomic;
+pub mod bpte;
+pub mod emit;
+mod error;
+pub mod flatbuffer;
+pub mod lift;
+mod limits;
+pub mod map;
+mod mirror;
+pub mod payload;
+pub mod ptd;
+pub mod pte;
+mod segments;
+
+pub use emit::{EmitError, emit};
+pub use error::{FormatError, Identifier, Place, Result};
+pub use lift::{LiftError, lift};
+pub use limits::Limits;
+pub use mirror::{Blob, List, Text};
+pub use segments::{SEGMENT_ALIGNMENT, Segment, WriteOptions};

@@ -1,0 +1,276 @@
+//! The contract between the runtime and whatever computes: a [`Backend`] loads all delegate graphs of a program
+//! at once, a [`Loaded`] runs one of them at a time, a [`State`] is all that a session owns there.
+//!
+//! A backend sees graphs, weights and values; it never sees files, slots or program-level instructions.
+
+use crate::{CacheSpec, Result, Value, Weights};
+use pteron_format::Limits;
+use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
+use pteron_tensor::HostTensor;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A way to compute.
+pub trait Backend: Send + Sync {
+    /// As the registry and the command line know it.
+    fn name(&self) -> &'static str;
+
+    /// What it computes on.
+    fn device(&self) -> DeviceInfo;
+
+    /// Whether it runs an op itself; otherwise why not. Asked for every node when a program is loaded, so that
+    /// nothing is first refused in mid-run.
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String>;
+
+    /// Takes all delegate graphs of a program at once, so that weights are packed once.
+    fn load(
+        &self,
+        graphs: Arc<ProgramGraphs>,
+        weights: Arc<Weights>,
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn Loaded>>;
+}
+
+/// A program inside a backend: packed weights and plans, shared by all sessions.
+pub trait Loaded: Send + Sync {
+    /// All that a session owns, for every graph: buffers zeroed, cache empty.
+    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>>;
+
+    /// Runs one graph. What it writes to `state` is pending until [`State::commit`]: a method may call several
+    /// graphs, and takes effect as a whole or not at all.
+    fn run(
+        &self,
+        graph: GraphId,
+        state: &mut dyn State,
+        inputs: &[Value],
+        control: &RunControl,
+    ) -> Result<Vec<Value>>;
+
+    /// What it holds and what a session will.
+    fn memory(&self) -> MemoryReport;
+}
+
+/// What a session owns inside a backend: buffers by id, the off-graph cache, the random generator.
+pub trait State: Send {
+    /// The contents of a buffer.
+    fn read(&self, buffer: &BufferId) -> Result<HostTensor>;
+
+    /// Replaces the contents of a buffer by a tensor of the same type.
+    fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()>;
+
+    /// Makes what the last runs wrote permanent.
+    fn commit(&mut self);
+
+    /// Forgets what runs wrote since the last commit.
+    fn rollback(&mut self);
+
+    /// Goes back to when `tokens` positions had been written. Changes nothing unless it answers
+    /// [`Rewind::Done`].
+    fn rewind_to(&mut self, tokens: usize) -> Result<Rewind>;
+
+    /// Positions in the off-graph cache; `None` when the session has none.
+    fn cached_tokens(&self) -> Option<usize>;
+
+    /// A copy of everything, sharing memory until either side writes.
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// Goes back to a snapshot of this or of another session of the same program and backend.
+    fn restore(&mut self, snapshot: &dyn Snapshot) -> Result<()>;
+
+    /// Bytes that it holds now.
+    fn bytes(&self) -> u64;
+
+    /// For the backend that made it.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A state at one moment.
+pub trait Snapshot: Send + Sync {
+    /// For the backend that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// What came of a rewind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rewind {
+    /// The state is as it was then.
+    Done,
+    /// It cannot be had from what is stored: reset the session and run the tokens again from `from`.
+    Replay {
+        /// Position to begin at.
+        from: usize,
+        /// What stands in the way.
+        reason: String,
+    },
+}
+
+/// All delegate graphs of a program.
+#[derive(Debug)]
+pub struct ProgramGraphs {
+    /// The file, for errors.
+    pub file: String,
+    /// Graphs by [`GraphId`].
+    pub graphs: Vec<DelegateGraph>,
+}
+
+/// One delegate of one method.
+#[derive(Clone, Debug)]
+pub struct DelegateGraph {
+    /// The method that calls it.
+    pub method: String,
+    /// Its number among the method's delegates.
+    pub delegate: usize,
+    /// What it computes. Delegates with equal payloads share one.
+    pub module: Arc<Module>,
+}
+
+/// An index into [`ProgramGraphs::graphs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GraphId(pub usize);
+
+/// What a backend is told when it loads a program.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Bounds on memory and work.
+    pub limits: Limits,
+}
+
+/// What a backend is told when a session opens.
+#[derive(Clone, Debug, Default)]
+pub struct StateOptions {
+    /// The off-graph cache, where the program has one.
+    pub cache: Option<CacheSpec>,
+    /// Where the random generator of unseeded draws starts.
+    pub seed: u64,
+}
+
+/// Whose a buffer is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// One method's.
+    Method(String),
+    /// All methods' that share an arena.
+    Shared,
+}
+
+/// A buffer of a session: a delegate's, or, without a delegate, one of the program itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId {
+    /// Whose it is.
+    pub scope: Scope,
+    /// Number of the delegate among the method's.
+    pub delegate: Option<usize>,
+    /// Its name in the file.
+    pub name: String,
+}
+
+impl fmt::Display for BufferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scope {
+            Scope::Method(method) => f.write_str(method)?,
+            Scope::Shared => f.write_str("shared")?,
+        }
+        if let Some(delegate) = self.delegate {
+            write!(f, ".{delegate}")?;
+        }
+        write!(f, ":{}", self.name)
+    }
+}
+
+/// How a run is watched and stopped; checked between any two steps.
+#[derive(Clone, Default)]
+pub struct RunControl {
+    /// Set from any thread to stop.
+    pub cancel: Option<Arc<AtomicBool>>,
+    /// When to stop.
+    pub deadline: Option<Instant>,
+    /// Told of every step.
+    pub trace: Option<Arc<dyn Trace>>,
+    /// Element operations that the run may still take, shared by all its steps; a session sets it from
+    /// `Limits` unless the caller did.
+    pub work: Option<Arc<AtomicU64>>,
+    /// Bytes that whoever asks for the run holds already; they count against `live_bytes` too.
+    pub held: u64,
+}
+
+/// A listener to the steps of a run.
+pub trait Trace: Send + Sync {
+    /// One node has been computed.
+    fn step(&self, step: &Step<'_>);
+}
+
+/// What a [`Trace`] is told.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// The graph.
+    pub graph: GraphId,
+    /// The node's op.
+    pub op: &'a Op<Ssa>,
+    /// Where it stood in its payload.
+    pub place: Option<Place>,
+    /// What it gave.
+    pub results: &'a [Value],
+}
+
+impl RunControl {
+    /// An error if the run is to stop.
+    pub fn check(&self) -> Result<()> {
+        if self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Err(crate::Error::Cancelled);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(crate::Error::Deadline);
+        }
+        Ok(())
+    }
+
+    /// Takes work off the budget, before it is done; an error if that is more than is left.
+    pub fn charge(&self, operations: u64) -> Result<()> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let taken =
+            work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(operations));
+        taken.map(drop).map_err(|left| crate::Error::Limit {
+            what: "a step's work",
+            limit: "work",
+            found: operations,
+            allowed: left,
+        })
+    }
+}
+
+impl fmt::Debug for RunControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunControl")
+            .field("cancel", &self.cancel)
+            .field("deadline", &self.deadline)
+            .field("trace", &self.trace.is_some())
+            .finish()
+    }
+}
+
+/// What a backend computes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// In words.
+    pub name: String,
+    /// Memory of its own, where it has some.
+    pub memory_bytes: Option<u64>,
+    /// Instruction sets and the like.
+    pub features: Vec<String>,
+    /// The longest input that is worth giving in one run, where there is one.
+    pub useful_input_length: Option<usize>,
+}
+
+/// What a loaded program holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Weights that stay in the mapped file.
+    pub mapped_bytes: u64,
+    /// Weights that were copied, packed or derived.
+    pub packed_bytes: u64,
+    /// Buffers that every session allocates; the off-graph cache comes on top and grows.
+    pub state_bytes: u64,
+}

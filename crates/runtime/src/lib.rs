@@ -1,0 +1,34 @@
+//! Running programs: a [`Program`] is read once and shared, a [`Session`] owns state and runs its methods on a
+//! [`Backend`](backend::Backend).
+//!
+//! Files come in through `pteron_format`, graphs through `pteron_ir`; host tensors go in and out of
+//! [`Session::run`]. Nothing here prints, reads the environment or knows of any one model. There is no global
+//! state: sessions of one program share nothing that is written.
+
+pub mod backend;
+pub mod cache;
+mod error;
+mod execute;
+mod portable;
+pub mod registry;
+mod value;
+
+pub use backend::{BufferId, RunControl, Scope};
+pub use cache::{CacheLayer, CacheSpec};
+pub use error::{Error, NodeError, Result};
+pub use value::{DeviceTensor, Value};
+
+mod program;
+mod session;
+mod weights;
+
+pub use program::{
+    Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, MethodInfo, Options, Program,
+};
+pub use session::{Session, SessionOptions, SessionSnapshot};
+pub use weights::{WeightTotals, Weights};
+
+pub mod reference;
+
+pub use portable::PortableError;
+pub use reference::kernels::KernelError;

@@ -1,0 +1,403 @@
+//! From files to a program: reads and lifts every delegate, gathers constants, runs init graphs, asks the
+//! backend about every op, and plans every method. Whatever can be refused is refused here, not in mid-run.
+
+use super::arguments;
+use super::buffers::{Buffers, Uses, place, shares_arena};
+use super::files::Files;
+use super::metadata;
+use super::method::{Method, Source, ValuePlan, operator_name};
+use super::tensors::{TensorPlan, TensorSource};
+use super::{BufferInfo, DelegateInfo, Inner, MethodInfo, Options};
+use crate::backend::{
+    Backend, BufferId, DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl, Scope,
+};
+use crate::reference::interpret::show_place;
+use crate::reference::{self, Reference};
+use crate::{Error, Result, Weights};
+use indexmap::IndexMap;
+use pteron_format::payload::Payload;
+use pteron_format::pte::{DataLocation, EValue, ExecutionPlan};
+use pteron_format::{Limits, lift};
+use pteron_ir::text::Printer;
+use pteron_ir::{Graph, Module, Op, Type};
+use pteron_tensor::HostTensor;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The id of the delegates that we run.
+const BACKEND_ID: &str = "MLXBackend";
+
+/// A delegate as it was read.
+struct Delegate {
+    module: Arc<Module>,
+    payload_bytes: u64,
+}
+
+pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
+    let limits = &options.limits;
+    let plans: Vec<&ExecutionPlan> = files.pte.program.execution_plan.iter().collect();
+    let (constant, planned): (Vec<&ExecutionPlan>, Vec<&ExecutionPlan>) =
+        plans.into_iter().partition(|plan| metadata::is_constant(plan));
+    check_names(files, &planned)?;
+
+    let mut graphs = Vec::new();
+    let mut by_method: Vec<Vec<(GraphId, Delegate)>> = Vec::new();
+    let mut known = HashMap::new();
+    for plan in &planned {
+        let mut delegates = Vec::new();
+        for number in 0..plan.delegates.len() {
+            let delegate = read_delegate(files, plan, number, &mut known, limits)?;
+            let id = GraphId(graphs.len());
+            let method = plan.name.to_string();
+            graphs.push(DelegateGraph { method, delegate: number, module: delegate.module.clone() });
+            delegates.push((id, delegate));
+        }
+        by_method.push(delegates);
+    }
+    let graphs = Arc::new(ProgramGraphs { file: files.name.clone(), graphs });
+
+    let backend = options.registry.resolve(options.backend.as_deref())?;
+    let fallbacks = plan_ops(&graphs, backend.as_ref())?;
+    let mut weights = gather_weights(files, &graphs)?;
+    run_init_graphs(&graphs, &mut weights, limits)?;
+
+    let mut buffers = Buffers::default();
+    let shared = shares_arena(&planned);
+    let (mut methods, mut infos) = (Vec::new(), Vec::new());
+    for (plan, delegates) in planned.iter().zip(by_method) {
+        let modules: Vec<_> = delegates.iter().map(|(id, delegate)| (*id, delegate.module.clone())).collect();
+        let source = Source { file: &files.name, plan, delegates: &modules };
+        let (method, uses) = plan_method(files, &source, shared, &mut buffers, limits)?;
+        for (number, value) in method.values.iter().enumerate() {
+            if let ValuePlan::Tensor(TensorPlan { source: TensorSource::Constant(tensor), .. }) = value {
+                weights.add_program(format!("{}:{number}", method.name), tensor.clone());
+            }
+        }
+        let arguments = arguments::Arguments { method: &method, uses: &uses, graphs: &graphs };
+        let info = MethodInfo {
+            name: method.name.clone(),
+            inputs: arguments.inputs(),
+            outputs: arguments.outputs(),
+            portable: count_operators(plan),
+            delegates: delegates
+                .into_iter()
+                .map(|(id, delegate)| DelegateInfo {
+                    graph: id,
+                    ops: count_ops(&delegate.module),
+                    module: delegate.module,
+                    payload_bytes: delegate.payload_bytes,
+                    fallbacks: fallbacks.get(&id).cloned().unwrap_or_default(),
+                })
+                .collect(),
+        };
+        methods.push(method);
+        infos.push(info);
+    }
+
+    let metadata = metadata::read(files, &constant, limits)?;
+    let cache_layers = metadata::cache_layers(&metadata, &graphs);
+    let cache_spec = metadata::cache_spec(&metadata, cache_layers.as_ref(), metadata::context(&metadata));
+    let weights = Arc::new(weights);
+    let load_options = LoadOptions { limits: limits.clone() };
+    let loaded = backend.load(graphs.clone(), weights.clone(), &load_options)?;
+    let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
+    let buffer_infos = list_buffers(&graphs, &buffers);
+    Ok(Inner {
+        name: files.name.clone(),
+        limits: limits.clone(),
+        backend,
+        loaded,
+        weights,
+        methods,
+        infos,
+        metadata,
+        cache_layers,
+        cache_spec,
+        files: files.mapped.clone(),
+        needs_cache,
+        buffer_infos,
+        program_buffers: buffers.list,
+    })
+}
+
+/// Two methods of one name could not be told apart.
+fn check_names(files: &Files, plans: &[&ExecutionPlan]) -> Result<()> {
+    let mut seen = HashSet::new();
+    match plans.iter().find(|plan| !seen.insert(plan.name.to_string())) {
+        Some(plan) => Err(Error::Program {
+            file: files.name.clone(),
+            place: format!("method `{}`", &*plan.name),
+            problem: "another method has the same name".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Decodes and lifts a payload; one that several delegates share is lifted once.
+fn read_delegate(
+    files: &Files,
+    plan: &ExecutionPlan,
+    number: usize,
+    known: &mut HashMap<(DataLocation, u32), Arc<Module>>,
+    limits: &Limits,
+) -> Result<Delegate> {
+    let table = &plan.delegates[number];
+    if &*table.id != BACKEND_ID {
+        return Err(Error::ForeignDelegate {
+            file: files.name.clone(),
+            method: plan.name.to_string(),
+            index: number,
+            id: table.id.to_string(),
+        });
+    }
+    let problem = |problem: String| Error::Program {
+        file: files.name.clone(),
+        place: format!("method `{}`, delegate {number}", &*plan.name),
+        problem,
+    };
+    let bytes = files.pte.payload(table).ok_or_else(|| problem("there is no payload".into()))?;
+    let payload_bytes = bytes.len() as u64;
+    let key = table.processed.as_ref().map(|reference| (reference.location, reference.index));
+    if let Some(module) = key.and_then(|key| known.get(&key)) {
+        return Ok(Delegate { module: module.clone(), payload_bytes });
+    }
+    let module = Payload::decode(&bytes, limits)
+        .map_err(|error| problem(error.to_string()))
+        .and_then(|payload| lift(&payload, &plan.name, limits).map_err(|error| problem(error.to_string())))?;
+    let module = Arc::new(module);
+    if let Some(key) = key {
+        known.insert(key, module.clone());
+    }
+    Ok(Delegate { module, payload_bytes })
+}
+
+/// Asks the backend about every node. What it does not run falls back to the reference; what that does not run
+/// either is an error now.
+fn plan_ops(
+    graphs: &ProgramGraphs,
+    backend: &dyn Backend,
+) -> Result<HashMap<GraphId, IndexMap<&'static str, String>>> {
+    let reference = Reference::default();
+    let mut fallbacks: HashMap<GraphId, IndexMap<&'static str, String>> = HashMap::new();
+    for (index, graph) in graphs.graphs.iter().enumerate() {
+        let module = &graph.module;
+        for (part, is_init) in module.init.iter().map(|init| (init, true)).chain([(&module.main, false)]) {
+            let mut refused = None;
+            part.for_each_node(|node, _| {
+                let own = if is_init { Err(String::new()) } else { backend.supports(&node.op, &part.values) };
+                let Err(reason) = own else { return };
+                match reference.supports(&node.op, &part.values) {
+                    Ok(()) if is_init => {}
+                    Ok(()) => {
+                        fallbacks.entry(GraphId(index)).or_default().insert(node.op.spec().name, reason);
+                    }
+                    Err(reason) => refused = refused.take().or(Some((node, reason))),
+                }
+            });
+            if let Some((node, reason)) = refused {
+                return Err(Error::UnsupportedOp {
+                    file: graphs.file.clone(),
+                    method: graph.method.clone(),
+                    delegate: graph.delegate,
+                    place: show_place(node),
+                    backend: backend.name().to_owned(),
+                    op: Printer::new(part).node(node).to_string(),
+                    reason,
+                });
+            }
+        }
+    }
+    Ok(fallbacks)
+}
+
+/// The data of every constant, by key: from the `.ptd` files first, then from the program.
+fn gather_weights(files: &Files, graphs: &ProgramGraphs) -> Result<Weights> {
+    let mut weights = Weights::new(graphs.graphs.len());
+    for (index, delegate) in graphs.graphs.iter().enumerate() {
+        let module = &delegate.module;
+        let derived: HashSet<&str> = module
+            .init
+            .iter()
+            .flat_map(|init| init.outputs.iter().map(|output| output.name.as_str()))
+            .collect();
+        for graph in module.init.iter().chain([&module.main]) {
+            let is_main = std::ptr::eq(graph, &module.main);
+            for constant in &graph.constants {
+                if weights.get(GraphId(index), &constant.name).is_some()
+                    || (is_main && derived.contains(constant.name.as_str()))
+                {
+                    continue;
+                }
+                let problem = |problem: String| Error::Constant {
+                    file: files.name.clone(),
+                    method: delegate.method.clone(),
+                    name: constant.name.clone(),
+                    problem,
+                };
+                let Some(Type::Tensor(ty)) = graph.ty(constant.value) else {
+                    return Err(problem("it is not a tensor".into()));
+                };
+                let shape = ty.known_shape().ok_or_else(|| problem("its size is not known".into()))?;
+                let tensor = match files.named(&constant.name) {
+                    Some(bytes) => files.tensor(ty.dtype, shape, bytes),
+                    // A placeholder that the init graph replaces need not have data; it is one number.
+                    None if derived.contains(constant.name.as_str()) && shape.is_empty() => {
+                        HostTensor::zeros(ty.dtype, shape).map_err(|error| error.to_string())
+                    }
+                    None => Err("no such key in the program or its .ptd files".into()),
+                };
+                let tensor = tensor.map_err(problem)?;
+                weights.add_stored(GraphId(index), &constant.name, tensor);
+            }
+        }
+    }
+    Ok(weights)
+}
+
+/// Runs every init graph once and checks what it gives against what the main graph expects.
+fn run_init_graphs(graphs: &ProgramGraphs, weights: &mut Weights, limits: &Limits) -> Result<()> {
+    let work = Some(Arc::new(AtomicU64::new(limits.work)));
+    let mut control = RunControl { work, ..RunControl::default() };
+    for (index, delegate) in graphs.graphs.iter().enumerate() {
+        let Some(init) = &delegate.module.init else { continue };
+        let id = GraphId(index);
+        let place = format!("delegate {}, init graph", delegate.delegate);
+        let missing = |name: &str| Error::Invalid(format!("constant `{name}` has no data"));
+        let constants = init
+            .constants
+            .iter()
+            .map(|constant| weights.get(id, &constant.name).cloned().ok_or_else(|| missing(&constant.name)));
+        let constants = constants.collect::<Result<Vec<_>>>()?;
+        let outputs = reference::run_init(id, init, &constants, limits, &control)
+            .map_err(|error| error.at(&delegate.method, place))?;
+        for (output, tensor) in init.outputs.iter().zip(outputs) {
+            control.held = control.held.saturating_add(tensor.bytes().len() as u64);
+            weights.add_derived(id, &output.name, tensor);
+        }
+    }
+    Ok(())
+}
+
+/// Plans the values and instructions of a method, and finds its buffers.
+fn plan_method(
+    files: &Files,
+    source: &Source<'_>,
+    shared: bool,
+    buffers: &mut Buffers,
+    limits: &Limits,
+) -> Result<(Method, Uses)> {
+    let mut initial: HashMap<usize, HostTensor> = HashMap::new();
+    let mut method = source.method(|number, table| {
+        let error = |problem| source.error(format!("value {number}"), problem);
+        let mut plan = TensorPlan::new(table, limits).map_err(error)?;
+        if let Some(tensor) = files.stored(table, &plan).map_err(error)? {
+            match table.allocation_info {
+                None => plan.source = TensorSource::Constant(tensor),
+                Some(_) => drop(initial.insert(number, tensor)),
+            }
+        }
+        Ok(plan)
+    })?;
+    let uses = note_uses(&method);
+    let inputs: HashSet<usize> = method.inputs.iter().copied().collect();
+    let mut names = HashSet::new();
+    for number in 0..method.values.len() {
+        let (ValuePlan::Tensor(plan), Some(EValue::Tensor(table))) =
+            (&mut method.values[number], source.plan.values.get(number))
+        else {
+            continue;
+        };
+        if inputs.contains(&number) || table.allocation_info.is_none() {
+            continue;
+        }
+        let start = initial.remove(&number);
+        let ty = (plan.dtype, plan.sizes.as_slice());
+        let found = match place(table).filter(|_| shared) {
+            Some(offset) => buffers.shared(offset, ty, start, limits)?,
+            None if start.is_some() || uses.read_first(number) => {
+                let name =
+                    table.extra_tensor_info.as_ref().map(|extra| extra.fully_qualified_name.to_string());
+                let name = name.filter(|name| !name.is_empty() && names.insert(name.clone()));
+                let name = name.unwrap_or_else(|| format!("value{number}"));
+                buffers.own(&method.name, name, ty, start, limits)?
+            }
+            None => continue,
+        };
+        plan.source = TensorSource::Buffer(found);
+    }
+    Ok((method, uses))
+}
+
+/// In which way each value is first used, in the order of the instructions; outputs are read at the end.
+fn note_uses(method: &Method) -> Uses {
+    fn note(uses: &mut Uses, method: &Method, value: usize, read: bool) {
+        match &method.values[value] {
+            ValuePlan::Ints(items) if uses.is_new_list(value) => {
+                items.iter().for_each(|&item| uses.note(item, read));
+            }
+            ValuePlan::Tensors(items) if uses.is_new_list(value) => {
+                items.iter().flatten().for_each(|&item| uses.note(item, read));
+            }
+            _ => {}
+        }
+        uses.note(value, read);
+    }
+    let mut uses = Uses::default();
+    for instruction in method.chains.iter().flatten() {
+        instruction.for_each_read(|value| note(&mut uses, method, value, true));
+        instruction.for_each_written(|value| note(&mut uses, method, value, false));
+    }
+    for &output in &method.outputs {
+        note(&mut uses, method, output, true);
+    }
+    uses
+}
+
+fn count_operators(plan: &ExecutionPlan) -> IndexMap<String, usize> {
+    let mut counts = IndexMap::new();
+    for instruction in plan.chains.iter().flat_map(|chain| chain.instructions.iter()) {
+        if let pteron_format::pte::Instruction::Kernel(call) = instruction
+            && let Some(operator) = usize::try_from(call.op_index).ok().and_then(|at| plan.operators.get(at))
+        {
+            *counts.entry(operator_name(operator)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn count_ops(module: &Module) -> IndexMap<&'static str, usize> {
+    let mut counts = IndexMap::new();
+    for graph in module.init.iter().chain([&module.main]) {
+        graph.for_each_node(|node, _| *counts.entry(node.op.spec().name).or_default() += 1);
+    }
+    counts.sort_unstable_keys();
+    counts
+}
+
+fn writes_cache(graph: &Graph) -> bool {
+    let mut found = false;
+    graph.for_each_node(|node, _| found |= matches!(node.op, Op::UpdateAndAttend { .. }));
+    found
+}
+
+/// The buffers of delegates, then those of the program itself.
+fn list_buffers(graphs: &ProgramGraphs, buffers: &Buffers) -> Vec<BufferInfo> {
+    let mut list = Vec::new();
+    for graph in &graphs.graphs {
+        let main = &graph.module.main;
+        for buffer in &main.buffers {
+            if let Some(Type::Tensor(ty)) = main.ty(buffer.value) {
+                let scope = Scope::Method(graph.method.clone());
+                let id = BufferId { scope, delegate: Some(graph.delegate), name: buffer.name.clone() };
+                list.push(BufferInfo { id, dtype: ty.dtype, shape: ty.known_shape().unwrap_or_default() });
+            }
+        }
+    }
+    list.extend(buffers.list.iter().map(|buffer| BufferInfo {
+        id: buffer.id.clone(),
+        dtype: buffer.initial.dtype(),
+        shape: buffer.initial.shape().to_vec(),
+    }));
+    list
+}

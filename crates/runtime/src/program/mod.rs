@@ -1,0 +1,330 @@
+//! A program: one file read, checked and planned, shared by any number of sessions and never written again.
+//!
+//! Here is what others may know of it; how it is put together is in the files below.
+
+mod arguments;
+mod buffers;
+mod files;
+mod load;
+mod metadata;
+mod method;
+mod tensors;
+
+pub(crate) use arguments::check as check_input;
+pub(crate) use buffers::ProgramBuffer;
+pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
+pub(crate) use tensors::{TensorPlan, TensorSource};
+
+use crate::backend::{Backend, BufferId, DeviceInfo, GraphId, Loaded, MemoryReport};
+use crate::registry::Registry;
+use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
+use files::Files;
+use indexmap::IndexMap;
+use pteron_format::bpte::Bpte;
+use pteron_format::map::MappedFile;
+use pteron_format::ptd::Ptd;
+use pteron_format::pte::Pte;
+use pteron_format::{FormatError, Limits};
+use pteron_ir::Module;
+use pteron_tensor::{Bytes, DType};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a program is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The backend's name; `None` takes the first of the registry's order.
+    pub backend: Option<String>,
+    /// The backends to choose from.
+    pub registry: Registry,
+    /// Bounds on what the file may ask for.
+    pub limits: Limits,
+}
+
+/// A `.ptd` file that goes with a program.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// For errors.
+    pub name: String,
+    /// The whole file.
+    pub bytes: Bytes,
+}
+
+/// A loaded program. Cloning shares it.
+#[derive(Clone)]
+pub struct Program(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) loaded: Arc<dyn Loaded>,
+    pub(crate) weights: Arc<Weights>,
+    /// In the order of `infos`.
+    pub(crate) methods: Vec<Method>,
+    pub(crate) infos: Vec<MethodInfo>,
+    pub(crate) metadata: IndexMap<String, Vec<Value>>,
+    pub(crate) cache_layers: Option<Vec<CacheLayer>>,
+    pub(crate) cache_spec: Option<CacheSpec>,
+    /// Mapped files, to be looked at before their bytes are trusted again.
+    pub(crate) files: Vec<Arc<MappedFile>>,
+    pub(crate) needs_cache: bool,
+    pub(crate) buffer_infos: Vec<BufferInfo>,
+    pub(crate) program_buffers: Vec<ProgramBuffer>,
+}
+
+/// One method.
+#[derive(Clone, Debug)]
+pub struct MethodInfo {
+    /// Its name in the file.
+    pub name: String,
+    /// What [`Session::run`] takes, in order.
+    pub inputs: Vec<Argument>,
+    /// What it gives, in order.
+    pub outputs: Vec<Argument>,
+    /// The delegates that it calls.
+    pub delegates: Vec<DelegateInfo>,
+    /// Portable operators by `name.overload`, with the number of calls that stand in the method.
+    pub portable: IndexMap<String, usize>,
+}
+
+/// An input or output of a method.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// Its name in the file; empty where the file has none.
+    pub name: String,
+    /// What it is.
+    pub kind: ArgumentKind,
+}
+
+/// What an input or output is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentKind {
+    /// A tensor with bounds for every dim.
+    Tensor {
+        /// Element type.
+        dtype: DType,
+        /// Dims, outermost first.
+        dims: Vec<Bound>,
+    },
+    /// An integer that may take any value: a delegate reads it.
+    Int,
+    /// A value that was fixed when the program was made, as text; only that value is accepted.
+    Fixed(String),
+}
+
+/// What is known of one dim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The least size that the file declares; exporters overstate it, so nothing enforces it.
+    pub min: usize,
+    /// The largest size; `None` where the file sets none.
+    pub max: Option<usize>,
+}
+
+/// One delegate of a method.
+#[derive(Clone, Debug)]
+pub struct DelegateInfo {
+    /// Its number among all graphs of the program.
+    pub graph: GraphId,
+    /// Its graphs.
+    pub module: Arc<Module>,
+    /// Nodes by op name, nested ones and those of the init graph included.
+    pub ops: IndexMap<&'static str, usize>,
+    /// Bytes of the payload.
+    pub payload_bytes: u64,
+    /// Ops that the backend leaves to the reference backend, with the reason.
+    pub fallbacks: IndexMap<&'static str, String>,
+}
+
+/// A buffer that every session keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BufferInfo {
+    /// Its identity.
+    pub id: BufferId,
+    /// Element type.
+    pub dtype: DType,
+    /// Dims.
+    pub shape: Vec<usize>,
+}
+
+impl Inner {
+    /// Fails if a mapped file was written into since it was opened.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        for file in &self.files {
+            let name = || file.path().display().to_string();
+            file.check_unchanged().map_err(|source| Error::Format { file: name(), source })?;
+        }
+        Ok(())
+    }
+
+    /// The off-graph cache for a context of the caller's choice.
+    pub(crate) fn cache_of(&self, context: Option<usize>) -> Option<CacheSpec> {
+        metadata::cache_spec(
+            &self.metadata,
+            self.cache_layers.as_ref(),
+            context.or(metadata::context(&self.metadata)),
+        )
+    }
+}
+
+impl Program {
+    /// Maps and loads a `.pte` file (or the program inside a `.bpte`) and the `.ptd` files that go with it.
+    pub fn open(path: &Path, data: &[&Path], options: &Options) -> Result<Program> {
+        let mut mapped = Vec::new();
+        let mut read = |path: &Path| {
+            let file = MappedFile::open(path, &options.limits);
+            let file = file.map_err(|source| Error::Format { file: path.display().to_string(), source })?;
+            mapped.push(file.clone());
+            Ok(DataFile { name: path.display().to_string(), bytes: file.to_bytes() })
+        };
+        let program = read(path)?;
+        let data = data.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
+        Program::read(program, &data, mapped, options)
+    }
+
+    /// Loads a program from memory; `name` stands for the file in errors.
+    pub fn load(name: &str, program: Bytes, data: &[DataFile], options: &Options) -> Result<Program> {
+        Program::read(DataFile { name: name.to_owned(), bytes: program }, data, Vec::new(), options)
+    }
+
+    fn read(
+        program: DataFile,
+        data: &[DataFile],
+        mapped: Vec<Arc<MappedFile>>,
+        options: &Options,
+    ) -> Result<Program> {
+        let limits = &options.limits;
+        let wrong = |file: &str| {
+            let file = file.to_owned();
+            move |source: FormatError| Error::Format { file, source }
+        };
+        let pte = match Bpte::recognises(&program.bytes) {
+            true => Bpte::read(program.bytes, limits).map(|bundle| bundle.pte),
+            false => Pte::read(program.bytes, limits),
+        };
+        let data = data.iter().map(|file| Ptd::read(file.bytes.clone(), limits).map_err(wrong(&file.name)));
+        let data = data.collect::<Result<Vec<_>>>()?;
+        let pte = pte.map_err(wrong(&program.name))?;
+        let files = Files::new(&program.name, pte, data, mapped, limits);
+        let inner = load::load(&files, options)?;
+        inner.check_files()?;
+        Ok(Program(Arc::new(inner)))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(crate) fn same(&self, other: &Program) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The file, or the name that was given instead.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The backend that runs it.
+    pub fn backend(&self) -> (&'static str, DeviceInfo) {
+        (self.0.backend.name(), self.0.backend.device())
+    }
+
+    /// Methods that can be run, in file order; metadata are apart.
+    pub fn methods(&self) -> &[MethodInfo] {
+        &self.0.infos
+    }
+
+    /// The method of that name.
+    pub fn method(&self, name: &str) -> Result<&MethodInfo> {
+        Ok(&self.0.infos[self.position(name)?])
+    }
+
+    pub(crate) fn position(&self, name: &str) -> Result<usize> {
+        let found = self.0.infos.iter().position(|method| method.name == name);
+        found.ok_or_else(|| Error::UnknownMethod {
+            file: self.0.name.clone(),
+            method: name.to_owned(),
+            known: self.0.infos.iter().map(|method| method.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Constant methods: what the exporter wrote about the program, by name. Several outputs become several
+    /// values.
+    pub fn metadata(&self) -> &IndexMap<String, Vec<Value>> {
+        &self.0.metadata
+    }
+
+    /// The first output of a constant method.
+    pub fn metadata_value(&self, name: &str) -> Option<&Value> {
+        self.metadata().get(name)?.first()
+    }
+
+    /// All constants.
+    pub fn weights(&self) -> &Weights {
+        &self.0.weights
+    }
+
+    /// What every session keeps, apart from the off-graph cache.
+    pub fn buffers(&self) -> &[BufferInfo] {
+        &self.0.buffer_infos
+    }
+
+    /// Bytes of all buffers of a session.
+    pub fn state_bytes(&self) -> u64 {
+        let sizes = self.0.buffer_infos.iter().map(|buffer| {
+            let count = buffer.shape.iter().fold(1u64, |count, &dim| count.saturating_mul(dim as u64));
+            count.saturating_mul(buffer.dtype.size() as u64)
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// The off-graph cache as the metadata describe it; `None` where they do not say how long it is.
+    pub fn cache_spec(&self) -> Option<&CacheSpec> {
+        self.0.cache_spec.as_ref()
+    }
+
+    /// Whether a method writes to the off-graph cache.
+    pub fn needs_cache(&self) -> bool {
+        self.0.needs_cache
+    }
+
+    /// What the backend holds and what a session will.
+    pub fn memory(&self) -> MemoryReport {
+        self.0.loaded.memory()
+    }
+
+    /// An estimate of the bytes that one run of a method needs beyond weights and state, at the largest
+    /// declared sizes: the largest of its delegates, and what passes between them. `None` where a size has no
+    /// bound.
+    pub fn run_bytes(&self, method: &str) -> Result<Option<u64>> {
+        let info = self.method(method)?;
+        let plan = &self.0.methods[self.position(method)?];
+        let between = plan.values.iter().map(|value| match value {
+            ValuePlan::Tensor(TensorPlan { dtype, sizes, source: TensorSource::Run, .. }) => {
+                sizes.iter().fold(dtype.size() as u64, |bytes, &dim| bytes.saturating_mul(dim as u64))
+            }
+            _ => 0,
+        });
+        let between = between.fold(0, u64::saturating_add);
+        let delegates = info.delegates.iter().map(|delegate| reference::run_bytes(&delegate.module.main));
+        let largest = delegates.collect::<Option<Vec<u64>>>().map(|all| all.into_iter().max().unwrap_or(0));
+        Ok(largest.map(|largest| largest.saturating_add(between)))
+    }
+
+    /// A session with the cache that the metadata describe.
+    pub fn session(&self) -> Result<Session> {
+        self.session_with(&SessionOptions::default())
+    }
+
+    /// A session with a cache or a capacity of the caller's.
+    pub fn session_with(&self, options: &SessionOptions) -> Result<Session> {
+        Session::new(self.clone(), options)
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("name", &self.0.name).field("methods", &self.0.infos.len()).finish()
+    }
+}

@@ -1,0 +1,231 @@
+//! The reference backend: every op, every dtype, scalar and safe. It is the oracle that other backends are held
+//! against, and it runs the init graphs of every program, whatever backend runs the rest.
+
+mod control;
+mod cost;
+mod estimate;
+pub(crate) mod interpret;
+pub(crate) mod kernels;
+mod liveness;
+mod memory;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use estimate::run_bytes;
+
+use crate::backend::{
+    Backend, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State,
+    StateOptions,
+};
+use crate::{Error, Result, Value, Weights};
+use interpret::{Context, Effects};
+use kernels::Datum;
+use kernels::random::Key;
+use liveness::BlockLife;
+use pteron_format::Limits;
+use pteron_ir::{Graph, Op, Ssa, Type, TypeSource};
+use pteron_tensor::{HostTensor, Scalar};
+use state::ReferenceState;
+use std::sync::Arc;
+
+/// The reference backend.
+#[derive(Debug, Default)]
+pub struct Reference {}
+
+impl Backend for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn device(&self) -> DeviceInfo {
+        DeviceInfo { name: "host, scalar".into(), ..DeviceInfo::default() }
+    }
+
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String> {
+        match op {
+            Op::MetalKernel { .. } => kernels::metal::recognise_in(op, types).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn load(
+        &self,
+        graphs: Arc<ProgramGraphs>,
+        weights: Arc<Weights>,
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn Loaded>> {
+        let mut prepared = Vec::with_capacity(graphs.graphs.len());
+        for (index, graph) in graphs.graphs.iter().enumerate() {
+            let main = &graph.module.main;
+            let constants = main.constants.iter().map(|constant| {
+                weights.get(GraphId(index), &constant.name).cloned().ok_or_else(|| Error::Constant {
+                    file: graphs.file.clone(),
+                    method: graph.method.clone(),
+                    name: constant.name.clone(),
+                    problem: "no data".into(),
+                })
+            });
+            prepared
+                .push(Prepared { constants: constants.collect::<Result<_>>()?, life: BlockLife::of(main) });
+        }
+        Ok(Arc::new(LoadedReference { graphs, weights, prepared, limits: options.limits.clone() }))
+    }
+}
+
+/// A graph ready to run.
+struct Prepared {
+    constants: Vec<HostTensor>,
+    life: BlockLife,
+}
+
+struct LoadedReference {
+    graphs: Arc<ProgramGraphs>,
+    weights: Arc<Weights>,
+    prepared: Vec<Prepared>,
+    limits: Limits,
+}
+
+impl Loaded for LoadedReference {
+    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
+        Ok(Box::new(ReferenceState::new(self.graphs.clone(), options, &self.limits)?))
+    }
+
+    fn run(
+        &self,
+        graph: GraphId,
+        state: &mut dyn State,
+        inputs: &[Value],
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        let state = state.as_any_mut().downcast_mut::<ReferenceState>().ok_or(Error::ForeignSnapshot)?;
+        let result = self.run_pending(graph, state, inputs, control);
+        if result.is_err() {
+            state.rollback();
+        }
+        result
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let (mapped_bytes, packed_bytes) = self.weights.bytes();
+        let buffers = self.graphs.graphs.iter().flat_map(|graph| {
+            let main = &graph.module.main;
+            main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {
+                Type::Tensor(tensor) => interpret::byte_size(tensor.dtype, &tensor.known_shape()?),
+                _ => None,
+            })
+        });
+        MemoryReport { mapped_bytes, packed_bytes, state_bytes: buffers.sum() }
+    }
+}
+
+impl LoadedReference {
+    fn run_pending(
+        &self,
+        id: GraphId,
+        state: &mut ReferenceState,
+        inputs: &[Value],
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        let (Some(graph), Some(prepared)) = (self.graphs.graphs.get(id.0), self.prepared.get(id.0)) else {
+            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
+        };
+        let graph = &graph.module.main;
+        let inputs = arguments(graph, inputs)?;
+        let elsewhere = state.bytes_outside(id);
+        let contents = state.pending();
+        let context = Context {
+            id,
+            graph,
+            life: &prepared.life,
+            limits: &self.limits,
+            control,
+            effects: &mut contents.effects,
+            elsewhere,
+        };
+        let outputs = interpret::run(context, inputs, &prepared.constants, &mut contents.buffers[id.0])?;
+        let converted = graph.outputs.iter().zip(outputs).map(|(output, datum)| match (&output.ty, datum) {
+            // The file declares what a caller gets: argmax gives u32 and is declared i64.
+            (Type::Tensor(declared), Datum::Tensor(tensor)) => {
+                let converted = kernels::cast(&tensor, declared.dtype);
+                converted.map(Value::Tensor).map_err(|error| Error::Invalid(error.to_string()))
+            }
+            (_, datum) => Ok(interpret::to_value(datum)),
+        });
+        converted.collect()
+    }
+}
+
+/// Inputs as the graph wants them: exact dtypes, known sizes equal, no size above its bound. Least sizes are not
+/// held to: exporters overstate them.
+fn arguments(graph: &Graph, inputs: &[Value]) -> Result<Vec<Datum>> {
+    if inputs.len() != graph.inputs.len() {
+        return Err(Error::InputCount {
+            method: graph.name.clone(),
+            wanted: graph.inputs.len(),
+            given: inputs.len(),
+        });
+    }
+    let checked = graph.inputs.iter().zip(inputs).enumerate().map(|(index, (input, value))| {
+        let wanted = |wanted: String| Error::Input {
+            method: graph.name.clone(),
+            index,
+            name: input.name.clone(),
+            wanted,
+            given: value.describe(),
+        };
+        match graph.ty(input.value) {
+            Some(Type::Tensor(ty)) => {
+                let show = || {
+                    let dims: Vec<String> = ty.shape.iter().map(|dim| graph.symbols.show(dim)).collect();
+                    format!("{} [{}]", ty.dtype, dims.join(", "))
+                };
+                let tensor = value.to_tensor()?.ok_or_else(|| wanted(show()))?;
+                let fits = tensor.dtype() == ty.dtype
+                    && tensor.rank() == ty.shape.len()
+                    && tensor.shape().iter().zip(&ty.shape).all(|(&size, dim)| match dim.as_known() {
+                        Some(known) => known == size as i64,
+                        None => graph.symbols.upper(dim).is_none_or(|most| size as i64 <= most),
+                    });
+                if fits {
+                    return Ok(Datum::Tensor(tensor));
+                }
+                Err(wanted(show()))
+            }
+            // On the wire integers have 32 bits.
+            Some(Type::Int(_)) => match value.as_int() {
+                Some(number) if i32::try_from(number).is_ok() => Ok(Datum::Scalar(Scalar::Int(number))),
+                _ => Err(wanted("an integer of 32 bits".into())),
+            },
+            Some(Type::Float) => match value.as_scalar() {
+                Some(scalar @ Scalar::Float(_)) => Ok(Datum::Scalar(scalar)),
+                _ => Err(wanted("a float".into())),
+            },
+            Some(Type::Bool) => match value.as_scalar() {
+                Some(scalar @ Scalar::Bool(_)) => Ok(Datum::Scalar(scalar)),
+                _ => Err(wanted("a truth value".into())),
+            },
+            None => Err(wanted("a defined value".into())),
+        }
+    });
+    checked.collect()
+}
+
+/// Runs a graph that has no state and no inputs: the init graph of a payload.
+pub(crate) fn run_init(
+    id: GraphId,
+    graph: &Graph,
+    constants: &[HostTensor],
+    limits: &Limits,
+    control: &RunControl,
+) -> Result<Vec<HostTensor>> {
+    let life = BlockLife::of(graph);
+    let mut effects = Effects { cache: None, key: Key::new(0) };
+    let context = Context { id, graph, life: &life, limits, control, effects: &mut effects, elsewhere: 0 };
+    let outputs = interpret::run(context, Vec::new(), constants, &mut [])?;
+    let tensors = outputs.into_iter().map(|datum| match datum {
+        Datum::Tensor(tensor) => Ok(tensor),
+        Datum::Scalar(_) => Err(Error::Invalid("an init graph gives a number".into())),
+    });
+    tensors.collect()
+}

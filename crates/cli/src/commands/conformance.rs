@@ -1,0 +1,175 @@
+//! `pteron conformance`: runs a set of cases over a few threads and says which fail and why.
+
+use super::options;
+use crate::conformance::run::{self, Manner, Outcome};
+use crate::conformance::set::Set;
+use crate::failure::{Answer, Failure};
+use crate::output::{Json, Output};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// Run conformance cases and compare with what PyTorch computed
+///
+/// SET is a folder with one folder per case, a zip of such a folder, or the folder of one case;
+/// conformance/README.md describes the files. Every failing case gets one line that says what differs; the last
+/// line on standard output is `N passed, N failed`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron conformance conformance/sample.zip
+  pteron conformance cases/ops --filter 'conv2d*'
+  pteron conformance cases/models --round-trip --json
+
+Exit status: 0 all passed; 1 at least one failed; 2 bad usage or no case to run.")]
+pub(crate) struct Arguments {
+    /// Folder of cases, or a zip of one
+    set: PathBuf,
+    /// Backend to run on [default: the first that is there]
+    #[arg(long)]
+    backend: Option<String>,
+    /// Only cases whose name matches: *, ?, [abc] and {this,that}
+    #[arg(long, value_name = "GLOB")]
+    filter: Option<String>,
+    /// Take every program through the graph and back (read, lift, emit, write, read) before it runs
+    #[arg(long)]
+    round_trip: bool,
+    /// Print all outcomes as one JSON object, on the line before the last (shape: docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Cases to run at a time [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    let set = Set::open(&arguments.set).map_err(Failure::into_trouble)?;
+    let manner = Manner { options: options(arguments.backend.as_deref()), round_trip: arguments.round_trip };
+    let backend = manner.options.registry.resolve(arguments.backend.as_deref());
+    backend.map_err(|error| Failure::usage(error.to_string()))?;
+    let names = pick(&set, arguments.filter.as_deref())?;
+    let jobs = arguments.jobs.map(usize::from).or_else(|| thread::available_parallelism().ok().map(Into::into));
+
+    let progress = progress(names.len());
+    let mut report = Report::default();
+    run_all(&set, &names, &manner, jobs.unwrap_or(1), &mut |name, outcome| {
+        progress.inc(1);
+        if let (Some(problem), false) = (&outcome.problem, arguments.json) {
+            let line = format!("FAIL {name}: {}", problem.replace('\n', " "));
+            progress.suspend(|| {
+                out.line(line)?;
+                out.flush()
+            })?;
+        }
+        report.add(name, outcome);
+        Ok(())
+    })?;
+    progress.finish_and_clear();
+    if arguments.json {
+        out.json(&report, Json::OneLine)?;
+    }
+    out.line(format!("{} passed, {} failed", report.passed, report.failed))?;
+    Ok(if report.failed == 0 { Answer::Yes } else { Answer::No })
+}
+
+fn pick<'a>(set: &'a Set, filter: Option<&str>) -> Result<Vec<&'a str>, Failure> {
+    let glob = filter.unwrap_or("*");
+    let names: Vec<&str> = set.names().filter(|name| fast_glob::glob_match(glob, name)).collect();
+    match names.first() {
+        Some(_) => Ok(names),
+        None => {
+            let some: Vec<&str> = set.names().take(3).collect();
+            Err(Failure::usage(format!("no case matches `{glob}`"))
+                .hint(format!("names look like {}", some.join(", "))))
+        }
+    }
+}
+
+/// A bar on standard error; hidden where that is no terminal.
+fn progress(cases: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {eta} left");
+    ProgressBar::new(cases as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Runs the cases over `jobs` threads and hands the outcomes over in the order of the names.
+fn run_all(
+    set: &Set,
+    names: &[&str],
+    manner: &Manner,
+    jobs: usize,
+    receive: &mut dyn FnMut(&str, Outcome) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.min(names.len()) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // Nobody listens any more once the output is closed.
+                    if sender.send((*name, run_one(set, name, manner))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut waiting = BTreeMap::new();
+        let mut shown = 0;
+        for (name, outcome) in receiver {
+            waiting.insert(name, outcome);
+            // Threads finish in any order; the list of failures reads the same every time.
+            while let Some(outcome) = names.get(shown).and_then(|name| waiting.remove(name)) {
+                receive(names[shown], outcome)?;
+                shown += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A case that brings the runtime down is a failed case, not the end of all others.
+fn run_one(set: &Set, name: &str, manner: &Manner) -> Outcome {
+    catch_unwind(AssertUnwindSafe(|| run::run(set, name, manner))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Outcome { problem: Some(format!("panic, which is a bug: {text}")), used: 0.0 }
+    })
+}
+
+/// What `--json` prints.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    cases: Vec<Line>,
+    passed: usize,
+    failed: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    status: &'static str,
+    detail: Option<String>,
+    used: Option<f64>,
+}
+
+impl Report {
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        let status = if outcome.problem.is_none() { "passed" } else { "failed" };
+        *(if outcome.problem.is_none() { &mut self.passed } else { &mut self.failed }) += 1;
+        self.cases.push(Line {
+            name: name.to_owned(),
+            status,
+            detail: outcome.problem,
+            used: Some(outcome.used).filter(|used| used.is_finite()),
+        });
+    }
+}

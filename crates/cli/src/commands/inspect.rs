@@ -1,0 +1,57 @@
+//! `pteron inspect`: what a file holds, takes, gives and needs.
+
+use super::options;
+use crate::failure::{Answer, Failure, in_format};
+use crate::file::File;
+use crate::inspect::{describe, render};
+use crate::output::{Json, Output};
+use pteron_format::Limits;
+use pteron_format::map::MappedFile;
+use pteron_runtime::DataFile;
+use std::path::{Path, PathBuf};
+
+/// Show what a file holds, takes, gives and needs
+///
+/// For a program: methods with their inputs, outputs and bounds, delegates with their ops, metadata, weights, the
+/// state of a session and the memory of a run. For a .ptd its entries, for a .bpte also its tests.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron inspect model.pte
+  pteron inspect model.pte --graph | less
+  pteron inspect model.pte --json | jq .memory")]
+pub(crate) struct Arguments {
+    /// A .pte, .ptd or .bpte file
+    file: PathBuf,
+    /// Print the graph of every delegate too, in text form
+    #[arg(long)]
+    graph: bool,
+    /// Print one JSON object (shape: docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// External weights that the program needs; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    data: Vec<PathBuf>,
+    /// Backend whose memory is shown [default: the first that is there]
+    #[arg(long)]
+    backend: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    let options = options(arguments.backend.as_deref());
+    options.registry.resolve(arguments.backend.as_deref())?;
+    let file = File::open(&arguments.file)?;
+    let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
+    let overview = describe(&file, &data, &options, arguments.graph);
+    file.check_unchanged()?;
+    match arguments.json {
+        true => out.json(&overview, Json::Indented)?,
+        false => render(&overview, out)?,
+    }
+    Ok(Answer::Yes)
+}
+
+/// A `.ptd` that goes with a program.
+pub(super) fn read_data(path: &Path) -> Result<DataFile, Failure> {
+    let file = MappedFile::open(path, &Limits::default()).map_err(|error| in_format(path, error))?;
+    Ok(DataFile { name: path.display().to_string(), bytes: file.to_bytes() })
+}

@@ -1,0 +1,9 @@
+//! Conformance cases: finding them, running them step by step, and judging what comes out.
+//!
+//! Folders or archives flow in, one [`Outcome`](run::Outcome) a case flows out. The layout and the rules are in
+//! `conformance/README.md`; printing is the command's business.
+
+pub(crate) mod case;
+pub(crate) mod judge;
+pub(crate) mod run;
+pub(crate) mod set;

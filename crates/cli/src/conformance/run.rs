@@ -1,0 +1,155 @@
+//! One case from its files to its outcome: load the program, open one session, run the steps in order, judge
+//! every output.
+
+use super::case::{self, Case, Kind, Rule, Step, Tensors};
+use super::judge::{self, Tolerance, Verdict};
+use super::set::Set;
+use crate::rewrite;
+use crate::tensors::read_safetensors;
+use pteron_format::Limits;
+use pteron_format::pte::Pte;
+use pteron_runtime::{DataFile, Options, Program, Session, SessionOptions, Value};
+use pteron_tensor::Bytes;
+
+/// What came of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Outcome {
+    /// Why it failed; `None` if it passed.
+    pub(crate) problem: Option<String>,
+    /// The largest share of the tolerance that an element took, as far as the case ran.
+    pub(crate) used: f64,
+}
+
+/// How cases are run.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    pub(crate) options: Options,
+    /// Whether programs are taken through the graph and back first.
+    pub(crate) round_trip: bool,
+}
+
+/// Runs a case of a set.
+pub(crate) fn run(set: &Set, name: &str, manner: &Manner) -> Outcome {
+    let mut used = 0.0;
+    let problem = judge_case(set, name, manner, &mut used).err();
+    Outcome { problem, used }
+}
+
+fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<(), String> {
+    let case = Case::parse(&set.read(name, "case.json")?)?;
+    if case.kind == Kind::Checkpoint {
+        return Err("it is a checkpoint, which this version cannot run; cases of kind op and model can be".into());
+    }
+    let tensors = read_safetensors(&set.read(name, "io.safetensors")?)
+        .map_err(|problem| format!("io.safetensors: {problem}"))?;
+    let program = load(set, name, &case, manner)?;
+    let options = SessionOptions { cache: case.cache()?, ..SessionOptions::default() };
+    let mut session = program.session_with(&options).map_err(|error| error.to_string())?;
+    let mut before = Vec::new();
+    for (number, step) in case.steps.iter().enumerate() {
+        let here = |problem: String| match case.steps.len() {
+            1 => problem,
+            _ => format!("step {number}: {problem}"),
+        };
+        let outputs = run_step(&mut session, number, step, &tensors).map_err(here)?;
+        let judge = StepJudge { case: &case, number, step, tensors: &tensors, before: &before };
+        judge.outputs(&outputs, used).map_err(here)?;
+        if let Some(Some(token)) = case.greedy.get(number) {
+            judge.greedy(&outputs, *token).map_err(here)?;
+        }
+        before = outputs;
+    }
+    Ok(())
+}
+
+fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
+    let mut bytes = set.read(name, "model.pte")?;
+    if manner.round_trip {
+        bytes = round_trip(bytes, &manner.options.limits).map_err(|problem| format!("round trip: {problem}"))?;
+    }
+    let read = |file: &String| Ok(DataFile { name: file.clone(), bytes: set.read(name, file)? });
+    let data = case.data.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+    Program::load("model.pte", bytes, &data, &manner.options).map_err(|error| error.to_string())
+}
+
+/// Read, lift, emit, write; whoever loads the result reads it again.
+fn round_trip(bytes: Bytes, limits: &Limits) -> Result<Bytes, String> {
+    let pte = Pte::read(bytes, limits).map_err(|error| error.to_string())?;
+    let rewritten = rewrite::through_graph(&pte, limits)?;
+    let mut file = Vec::new();
+    rewritten.write(&mut file).map_err(|error| error.to_string())?;
+    Ok(Bytes::copy_of(&file))
+}
+
+fn run_step(
+    session: &mut Session,
+    number: usize,
+    step: &Step,
+    tensors: &Tensors,
+) -> Result<Vec<Value>, String> {
+    let inputs = step.inputs(number, tensors)?;
+    let outputs = session.run(&step.method, &inputs).map_err(|error| error.to_string())?;
+    let fetch = |value: Value| match value.to_tensor() {
+        Ok(tensor) => Ok(tensor.map_or(value, Value::Tensor)),
+        Err(error) => Err(error.to_string()),
+    };
+    outputs.into_iter().map(fetch).collect()
+}
+
+/// What a step's outputs are held against.
+struct StepJudge<'a> {
+    case: &'a Case,
+    number: usize,
+    step: &'a Step,
+    tensors: &'a Tensors,
+    /// The outputs of the step before.
+    before: &'a [Value],
+}
+
+impl StepJudge<'_> {
+    fn outputs(&self, outputs: &[Value], used: &mut f64) -> Result<(), String> {
+        let wanted = self.step.outputs(self.number, self.tensors)?;
+        if outputs.len() != wanted.len() {
+            return Err(format!("got {} outputs, want {}", outputs.len(), wanted.len()));
+        }
+        for (position, (got, want)) in outputs.iter().zip(&wanted).enumerate() {
+            let here = |problem: String| match wanted.len() {
+                1 => problem,
+                _ => format!("output {position}: {problem}"),
+            };
+            let verdict = self.output(position, got, want).map_err(here)?;
+            *used = used.max(verdict.used);
+            if let Some(problem) = verdict.problem {
+                return Err(here(problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self, position: usize, got: &Value, want: &Value) -> Result<Verdict, String> {
+        let rule = self.step.rule;
+        match rule {
+            Rule::Close | Rule::Exact => {
+                judge::compare(got, want, Tolerance::of(rule, self.case.atol, self.case.rtol))
+            }
+            Rule::OneOf => {
+                judge::same_type(got, want)?;
+                let key = format!("{}.allowed.{position}", self.number);
+                judge::one_of(got, case::tensor(self.tensors, &key)?)
+            }
+            Rule::Repeat => {
+                judge::same_type(got, want)?;
+                let before = self.before.get(position).ok_or("there is no step before to repeat")?;
+                judge::compare(got, before, Tolerance::NONE)
+            }
+        }
+    }
+
+    fn greedy(&self, outputs: &[Value], token: i64) -> Result<(), String> {
+        let logits = outputs.first().ok_or("there are no logits to pick a token from")?;
+        match judge::greedy(logits)? {
+            picked if picked == token => Ok(()),
+            picked => Err(format!("the greedy token is {picked}, want {token}")),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How a command ends when it cannot do what it was asked: one message, a hint where one helps, an exit code.
+//!
+//! Errors of the libraries flow in with their places; what the reader of a terminal needs flows out. Hints are
+//! made here and nowhere else, since only the command line knows its own commands.
+
+use pteron_format::FormatError;
+use pteron_runtime::Error;
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What a command that ran to its end found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// All is well: exit code 0.
+    Yes,
+    /// It ran, and the answer is no (a difference, an unsound file, a failed case): exit code 1.
+    No,
+}
+
+/// Why a command did not run to its end.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// The file, the program or the run is at fault: exit code 1.
+    pub(crate) fn new(message: impl Display) -> Failure {
+        Failure { message: message.to_string(), hint: None, code: 1 }
+    }
+
+    /// The command line is at fault: exit code 2.
+    pub(crate) fn usage(message: impl Display) -> Failure {
+        Failure { code: 2, ..Failure::new(message) }
+    }
+
+    /// A file that could not be read, written or made sense of.
+    pub(crate) fn in_file(path: &Path, problem: impl Display) -> Failure {
+        Failure::new(format!("{}: {problem}", path.display()))
+    }
+
+    /// Nobody reads our output any more; that is no reason to complain.
+    pub(crate) fn closed_output() -> Failure {
+        Failure { message: String::new(), hint: None, code: 0 }
+    }
+
+    /// The same, with what would help.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// The same with exit code 2, for commands whose 1 is an answer.
+    pub(crate) fn into_trouble(self) -> Failure {
+        Failure { code: self.code * 2, ..self }
+    }
+
+    /// The message without the hint, for tests.
+    #[cfg(test)]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What standard error gets; empty when there is nothing to say.
+    pub(crate) fn render(&self) -> String {
+        match (self.message.is_empty(), &self.hint) {
+            (true, _) => String::new(),
+            (false, None) => format!("error: {}\n", self.message),
+            (false, Some(hint)) => format!("error: {}\nhint: {hint}\n", self.message),
+        }
+    }
+
+    /// What the process ends with.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+}
+
+/// An error about a file that the message may not name yet.
+pub(crate) fn in_format(path: &Path, error: FormatError) -> Failure {
+    let names_file = matches!(error, FormatError::Io { .. } | FormatError::Changed { .. });
+    let failure = if names_file { Failure::new(&error) } else { Failure::in_file(path, &error) };
+    match error {
+        FormatError::OtherFormat { .. } => failure.hint("pteron reads .pte, .ptd and .bpte files"),
+        FormatError::TooShort { .. } | FormatError::Header { .. } => {
+            failure.hint("compare the file's size with that of its source, and copy it again")
+        }
+        _ => failure,
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let hint = hint(&error);
+        Failure { hint: hint.map(str::to_owned), ..Failure::new(error) }
+    }
+}
+
+fn hint(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::InputCount { .. } | Error::Input { .. } => {
+            Some("`pteron inspect FILE` lists the inputs of every method with their dtypes and bounds")
+        }
+        Error::ForeignDelegate { .. } => Some("export the model for the MLX backend"),
+        Error::UnsupportedOp { .. } | Error::UnknownOperator { .. } => {
+            Some("`pteron verify FILE` lists everything in the file that cannot be run")
+        }
+        Error::Constant { .. } => Some("weights in another file are given with `--data FILE.ptd`"),
+        Error::Cache(_) => Some("`--context N` sets how many positions the off-graph cache can hold"),
+        Error::Format { source: FormatError::OtherFormat { .. }, .. } => {
+            Some("pteron reads .pte, .ptd and .bpte files")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_went_wrong_and_what_helps() {
+        let failure = Failure::usage("no such thing").hint("try another");
+        assert_eq!(failure.render(), "error: no such thing\nhint: try another\n");
+        assert_eq!(Failure::closed_output().render(), "");
+        let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };
+        let rendered = Failure::from(error).render();
+        assert!(rendered.contains("takes 2 inputs, 1 were given\nhint: `pteron inspect"), "{rendered}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The `pteron` command line: arguments flow in, each command is one file under `commands`, text or JSON flows
+//! out and the exit code says how it went.
+//!
+//! Knows of every crate; no crate knows of it. Nothing here computes: what is shown comes from the libraries.
+
+mod aside;
+mod commands;
+mod conformance;
+mod diff;
+mod failure;
+mod file;
+mod inspect;
+mod output;
+mod rewrite;
+mod tensors;
+
+use clap::{Parser, Subcommand};
+use commands as command;
+use failure::{Answer, Failure};
+use output::Output;
+use std::process::ExitCode;
+
+/// Reads, verifies, writes and runs ExecuTorch programs with MLX bytecode
+#[derive(Debug, Parser)]
+#[command(
+    name = "pteron",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  pteron inspect model.pte                        what it takes, gives, holds and needs
+  pteron exec model.pte --input x.npy             run it and look at the outputs
+  pteron exec model.pte --input x.npy --output y  write them to y/out.0.npy, ...
+  pteron verify model.pte                         everything that is wrong with it
+  pteron conformance cases/ops                    hold the runtime against PyTorch
+
+Exit status: 0 done; 1 the answer is no, or the file or the run failed; 2 bad usage (for diff also trouble).
+`pteron COMMAND --help` says more about a command."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Inspect(command::inspect::Arguments),
+    Exec(command::exec::Arguments),
+    Verify(command::verify::Arguments),
+    Diff(command::diff::Arguments),
+    Rewrite(command::rewrite::Arguments),
+    Conformance(command::conformance::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut out = Output::stdout();
+    let answer = run(&arguments.command, &mut out).and_then(|answer| {
+        out.flush()?;
+        Ok(answer)
+    });
+    match answer {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::FAILURE,
+        Err(failure) => {
+            // What was printed before comes first, also where both go to one place.
+            let _ = out.flush();
+            output::complain(&failure.render());
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
+    match command {
+        Command::Inspect(arguments) => command::inspect::run(arguments, out),
+        Command::Exec(arguments) => command::exec::run(arguments, out),
+        Command::Verify(arguments) => command::verify::run(arguments, out),
+        Command::Diff(arguments) => command::diff::run(arguments, out),
+        Command::Rewrite(arguments) => command::rewrite::run(arguments),
+        Command::Conformance(arguments) => command::conformance::run(arguments, out),
+    }
+}

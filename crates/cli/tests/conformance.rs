@@ -1,0 +1,124 @@
+//! `pteron conformance`: the sample set in the repository, and what a failing case looks like.
+
+mod support;
+
+use pteron_tensor::DType;
+use safetensors::tensor::{Dtype, TensorView};
+use std::io::Write;
+use support::*;
+
+#[test]
+fn the_sample_passes() {
+    let sample = root().join("conformance/sample.zip");
+    let run = pteron(&["conformance", sample.to_str().unwrap()]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    let line = run.stdout.strip_suffix(" passed, 0 failed\n").unwrap();
+    assert!(line.parse::<u32>().unwrap() > 250, "{line}");
+}
+
+#[test]
+fn the_sample_passes_after_a_round_trip_through_the_graph() {
+    let sample = root().join("conformance/sample.zip");
+    let run = pteron(&["conformance", sample.to_str().unwrap(), "--round-trip"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    assert!(run.stdout.ends_with(" passed, 0 failed\n"), "{}", run.stdout);
+}
+
+/// A case of `abs` over three numbers that expects `want`.
+fn case(folder: &Folder, name: &str, want: [f32; 3], rule: &str) {
+    let at = folder.path(name);
+    std::fs::create_dir(&at).unwrap();
+    std::fs::write(at.join("model.pte"), portable("aten::abs", "out", DType::F32)).unwrap();
+    let description = format!(
+        r#"{{"name": "{name}", "kind": "op", "source": "here", "atol": 0.5, "rtol": 0, "nodes": {{}}, "portable": {{}},
+            "steps": [{{"method": "run", "inputs": ["tensor"], "outputs": ["tensor"], "rule": "{rule}"}}]}}"#
+    );
+    std::fs::write(at.join("case.json"), description).unwrap();
+    let bytes = |values: [f32; 3]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let (x, y) = (bytes([-1.0, 2.0, -3.0]), bytes(want));
+    let tensors = [("0.in.0", &x), ("0.out.0", &y)]
+        .map(|(key, data)| (key, TensorView::new(Dtype::F32, vec![3], data).unwrap()));
+    std::fs::write(at.join("io.safetensors"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+}
+
+fn set() -> Folder {
+    let folder = Folder::new();
+    case(&folder, "good", [1.0, 2.25, 3.0], "close");
+    case(&folder, "off", [1.0, 2.0, 5.0], "close");
+    case(&folder, "strict", [1.0, 2.25, 3.0], "exact");
+    folder
+}
+
+#[test]
+fn failing_cases_get_a_line_each_and_the_last_line_counts() {
+    let folder = set();
+    let run = pteron(&["conformance", &folder.at(""), "--jobs", "2"]);
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""));
+    assert_eq!(
+        run.stdout,
+        "FAIL off: [2]: got 3, want 5, off by 2.000e0, 4.000 times the allowed 5.000e-1 (1 of 3 elements differ)\n\
+         FAIL strict: [1]: got 2, want 2.25, off by 2.500e-1 where nothing is allowed (1 of 3 elements differ)\n\
+         1 passed, 2 failed\n"
+    );
+    assert_eq!(pteron(&["conformance", &folder.at(""), "--filter", "go*"]).ok(), "1 passed, 0 failed\n");
+    assert_eq!(pteron(&["conformance", &folder.at("good")]).ok(), "1 passed, 0 failed\n");
+}
+
+#[test]
+fn json_is_the_documented_object_before_the_last_line() {
+    let folder = set();
+    let run = pteron(&["conformance", &folder.at(""), "--json"]);
+    assert_eq!(run.code, 1);
+    let (object, last) = run.stdout.trim_end().split_once('\n').unwrap();
+    assert_eq!(last, "1 passed, 2 failed");
+    let json: serde_json::Value = serde_json::from_str(object).unwrap();
+    assert_eq!((&json["passed"], &json["failed"]), (&1.into(), &2.into()));
+    assert_eq!(
+        json["cases"][0],
+        serde_json::json!({"name": "good", "status": "passed", "detail": null, "used": 0.5})
+    );
+    assert_eq!(json["cases"][1]["used"], 4.0);
+    assert_eq!(json["cases"][2]["used"], serde_json::Value::Null);
+}
+
+#[test]
+fn broken_cases_fail_and_leave_the_others_alone() {
+    let folder = set();
+    std::fs::remove_file(folder.path("off/model.pte")).unwrap();
+    std::fs::write(folder.path("strict/case.json"), "{").unwrap();
+    case(&folder, "cut", [1.0, 2.0, 3.0], "close");
+    std::fs::write(folder.path("cut/io.safetensors"), "cut").unwrap();
+    let run = pteron(&["conformance", &folder.at("")]);
+    assert_eq!(run.code, 1);
+    for part in ["FAIL cut: io.safetensors: not a sound", "FAIL off: ", "FAIL strict: case.json: "] {
+        assert!(run.stdout.contains(part), "{part:?} is missing in\n{}", run.stdout);
+    }
+    assert!(run.stdout.ends_with("\n1 passed, 3 failed\n"), "{}", run.stdout);
+}
+
+#[test]
+fn a_zip_is_read_where_it_lies_and_bad_usage_is_told_from_failure() {
+    let folder = set();
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for file in ["case.json", "model.pte", "io.safetensors"] {
+        writer.start_file(format!("set/good/{file}"), zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(&std::fs::read(folder.path("good").join(file)).unwrap()).unwrap();
+    }
+    let packed = folder.write("set.zip", writer.finish().unwrap().get_ref());
+    assert_eq!(pteron(&["conformance", &packed]).ok(), "1 passed, 0 failed\n");
+    let whole = std::fs::read(&packed).unwrap();
+    let cut = folder.write("cut.zip", &whole[..whole.len() - 30]);
+    let empty = Folder::new();
+    let cases: [(&[&str], &str); 5] = [
+        (&[&folder.at("nowhere")], "cannot open"),
+        (&[&empty.at("")], "there is no case in it"),
+        (&[&cut], "not a sound zip"),
+        (&[&packed, "--filter", "bad*"], "no case matches `bad*`"),
+        (&[&packed, "--backend", "quantum"], "no backend is called `quantum`"),
+    ];
+    for (arguments, message) in cases {
+        let run = pteron(&[&["conformance"], arguments].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);
+    }
+}

@@ -1,0 +1,34 @@
+//! Any bytes as a program: an error, or methods that run on zeros to an end, an error or the deadline.
+#![no_main]
+
+use std::time::{Duration, Instant};
+
+use libfuzzer_sys::fuzz_target;
+use pteron_runtime::{Argument, ArgumentKind, Options, Program, RunControl, Value};
+use pteron_tensor::{Bytes, HostTensor};
+
+/// Dims of inputs are cut to this; larger ones only take longer.
+const LARGEST_DIM: usize = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(program) = Program::load("fuzz.pte", Bytes::copy_of(data), &[], &Options::default()) else {
+        return;
+    };
+    let Ok(mut session) = program.session() else { return };
+    for method in program.methods() {
+        let Some(inputs) = method.inputs.iter().map(zeros).collect::<Option<Vec<_>>>() else { continue };
+        let deadline = Some(Instant::now() + Duration::from_secs(2));
+        let _ = session.run_with(&method.name, &inputs, &RunControl { deadline, ..RunControl::default() });
+    }
+});
+
+fn zeros(input: &Argument) -> Option<Value> {
+    match &input.kind {
+        ArgumentKind::Tensor { dtype, dims } => {
+            let shape = dims.iter().map(|dim| dim.max.unwrap_or(dim.min).min(LARGEST_DIM)).collect();
+            HostTensor::zeros(*dtype, shape).ok().map(Value::Tensor)
+        }
+        ArgumentKind::Int => Some(Value::Int(0)),
+        ArgumentKind::Fixed(_) => Some(Value::None),
+    }
+}

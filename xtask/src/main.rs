@@ -1,0 +1,63 @@
+//! What the developers of Pteron run: `cargo xtask COMMAND`. One file a command; each prints for a person to read
+//! and ends with one line that sums up. Nothing that users get lives here, and no other crate knows of this one.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
+
+mod cache;
+mod case;
+mod cases;
+mod error;
+mod fuzz;
+mod interop;
+mod mutate;
+mod sample;
+mod stamp;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What the developers of Pteron run.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Cases(cases::Arguments),
+    Interop(interop::Arguments),
+    Sample(sample::Arguments),
+    Mutate(mutate::Arguments),
+    MutateWorker(mutate::WorkerArguments),
+    Fuzz(fuzz::Arguments),
+}
+
+/// Whether a command that ran to its end found what it hoped for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Good,
+    Bad,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Cases(arguments) => cases::run(&arguments),
+        Command::Interop(arguments) => interop::run(&arguments),
+        Command::Sample(arguments) => sample::run(&arguments),
+        Command::Mutate(arguments) => mutate::run(&arguments),
+        Command::MutateWorker(arguments) => mutate::work(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
+    };
+    match outcome {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Bad) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

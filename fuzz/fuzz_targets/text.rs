@@ -8,5 +8,6 @@ fuzz_target!(|text: &str| {
     let Ok(module) = parse_module(text) else { return };
     let printed = module.to_string();
     let again = parse_module(&printed).expect("what was printed parses");
-    assert_eq!(again, module, "{printed}");
+    // NaN differs from itself, so the comparison is of what is printed.
+    assert_eq!(again.to_string(), printed);
 });

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use pteron_format::payload::Payload;
+use pteron_format::{Limits, lift};
 
 use crate::Outcome;
 use crate::error::{Doing, Error, Result};
@@ -62,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let (corpus, seeds) = (folder("corpus", &name)?, folder("seeds", &name)?);
         let count = write_seeds(target, &seeds)?;
         eprintln!("{name}: {} s from {count} seeds", arguments.seconds);
-        let status = nightly()
+        let status = workspace::nightly()
             .args(["fuzz", "run", "--fuzz-dir", "fuzz", "--target-dir"])
             .arg(workspace::scratch().join("fuzz").join("target"))
             .arg(&name)
@@ -84,19 +86,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(if findings.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
-/// Cargo of the nightly toolchain; the variable that names the running cargo would lead past rustup.
-fn nightly() -> Command {
-    let mut command = Command::new("cargo");
-    command.arg("+nightly").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(workspace::root());
-    command
-}
-
 fn require_tools() -> Result<()> {
     let silent = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
-    if !silent(nightly().arg("--version")) {
+    if !silent(workspace::nightly().arg("--version")) {
         return Err(Error::message("no nightly toolchain; `rustup toolchain install nightly` gets one"));
     }
-    if silent(nightly().args(["fuzz", "--version"])) {
+    if silent(workspace::nightly().args(["fuzz", "--version"])) {
         return Ok(());
     }
     let status = workspace::cargo()
@@ -140,8 +135,16 @@ fn seeds(target: Target, name: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
         Target::Container if program || data => vec![bytes.to_vec()],
         Target::Execute if program => vec![bytes.to_vec()],
         Target::Payload | Target::Lift if program => payloads(bytes),
+        Target::Text if program => payloads(bytes).iter().filter_map(|payload| text(payload)).collect(),
         _ => vec![],
     }
+}
+
+/// The text form of what a payload holds.
+fn text(payload: &[u8]) -> Option<Vec<u8>> {
+    let limits = Limits::default();
+    let payload = Payload::decode(payload, &limits).ok()?;
+    Some(lift(&payload, "seed", &limits).ok()?.to_string().into_bytes())
 }
 
 /// The MLX payloads in a program, found by their magic: four bytes, "MLX0", then where data begin and their size.

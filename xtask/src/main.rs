@@ -9,6 +9,7 @@ mod cases;
 mod error;
 mod fuzz;
 mod interop;
+mod miri;
 mod mutate;
 mod sample;
 mod stamp;
@@ -34,6 +35,7 @@ enum Command {
     Mutate(mutate::Arguments),
     MutateWorker(mutate::WorkerArguments),
     Fuzz(fuzz::Arguments),
+    Miri(miri::Arguments),
 }
 
 /// Whether a command that ran to its end found what it hoped for.
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Mutate(arguments) => mutate::run(&arguments),
         Command::MutateWorker(arguments) => mutate::work(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Miri(arguments) => miri::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

@@ -34,6 +34,13 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Cargo of the nightly toolchain; the variable that names the running cargo would lead past rustup.
+pub(crate) fn nightly() -> Command {
+    let mut command = Command::new("cargo");
+    command.arg("+nightly").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(root());
+    command
+}
+
 /// Builds the binary `pteron` as users get it and says where it is.
 pub(crate) fn build_pteron() -> Result<PathBuf> {
     let mut command = cargo();

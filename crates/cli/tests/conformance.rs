@@ -1,5 +1,7 @@
 //! `pteron conformance`: the sample set in the repository, and what a failing case looks like.
 
+#![allow(clippy::unwrap_used)] // a test may panic
+
 mod support;
 
 use pteron_tensor::DType;

@@ -1,5 +1,7 @@
 //! `pteron exec`: inputs from files and the command line, outputs to files and to the terminal.
 
+#![allow(clippy::unwrap_used)] // a test may panic
+
 mod support;
 
 use pteron_tensor::DType;
@@ -65,17 +67,40 @@ fn the_only_method_needs_no_name_and_bf16_needs_safetensors() {
 }
 
 #[test]
+fn context_gives_an_off_graph_cache_to_a_program_that_describes_none() {
+    let graph = r#"graph "forward"
+  input %0 "x": f32[1, 1, 1, 4]
+  constant %1 "position": i32[1]
+{
+  %2: f32[1, 1, 1, 4] = update_and_attend(q=%0, k=%0, v=%0, position=%1, layer_id=0, scale=1.0)
+}
+output %2 "y": f32[1, 1, 1, 4]
+"#;
+    let folder = Folder::new();
+    let model = folder.write("model.pte", &delegated(graph, &[("position", vec![0; 4])]));
+    let x = folder.write("x.npy", &npy("(1, 1, 1, 4)", &[1.0, 2.0, 3.0, 4.0]));
+    let shown = pteron(&["exec", &model, "--input", &x, "--context", "8"]).ok();
+    // One key alone gets all the attention.
+    assert_eq!(shown, "out.0  f32 [1, 1, 1, 4]  [1, 2, 3, 4]\n");
+    let refused = pteron(&["exec", &model, "--input", &x]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("off-graph cache, and its metadata do not say"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: `--context N`"), "{}", refused.stderr);
+}
+
+#[test]
 fn bad_runs_say_what_is_wrong_and_write_nothing() {
     let folder = Folder::new();
     let model = scaled(&folder);
     let whole = std::fs::read(&model).unwrap();
     let cut = folder.write("cut.pte", &whole[..whole.len() / 2]);
-    let text = folder.write("text.pte", b"this is not a program, however long it may be, not even a small one");
+    let text =
+        folder.write("text.pte", b"this is not a program, however long it may be, not even a small one");
     let foreign = folder.write("foreign.pte", &portable("custom::secret", "out", DType::F32));
     let x = folder.write("x.npy", &npy("(2, 2)", &[0.0; 4]));
     let wide = folder.write("wide.npy", &npy("(2, 3)", &[0.0; 6]));
     let long = folder.write("long.npy", &npy("(9, 2)", &[0.0; 18]));
-    let ints = folder.write("ints.npy", &String::from_utf8_lossy(&npy("(2, 2)", &[0.0; 4])).replace("<f4", "<i4").into_bytes());
+    let ints = folder.write("ints.npy", &npy_of("<i4", "(2, 2)", &[0.0; 4]));
     let broken = folder.write("broken.npy", b"\x93NUMPY\x01\x00\xff\xff");
     let before = folder.names();
     let out = folder.at("out");

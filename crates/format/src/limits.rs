@@ -33,6 +33,10 @@ pub struct Limits {
     pub instructions: u64,
     /// Elements of any other vector of tables: methods, operators, delegates, segments, named data.
     pub entries: u64,
+    /// Bytes of one JSON member of a `.pt2`. Parsed, it takes some twenty times as much memory.
+    pub json_bytes: u64,
+    /// Opcodes of one pickle in a `.pt2`. Those of known tensor subclasses have fewer than 200.
+    pub pickle_steps: u64,
     /// Dimensions of one tensor. ExecuTorch's own bound.
     pub rank: usize,
     /// Bytes of one tensor.
@@ -63,6 +67,8 @@ impl Default for Limits {
             chain_depth: 64,
             instructions: 1_000_000,
             entries: 1_000_000,
+            json_bytes: 64 << 20,
+            pickle_steps: 20_000,
             rank: 16,
             tensor_bytes: 4 << 30,
             live_bytes: 4 << 30,

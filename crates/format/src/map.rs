@@ -157,7 +157,7 @@ pub(crate) fn share(owner: Arc<dyn ByteOwner>) -> Bytes {
 }
 
 /// The same bytes so that slices are shared: slicing owned [`Bytes`] copies.
-pub(crate) fn shared(bytes: Bytes) -> Bytes {
+pub fn shared(bytes: Bytes) -> Bytes {
     struct Held(Bytes);
     impl ByteOwner for Held {
         fn bytes(&self) -> &[u8] {

@@ -125,7 +125,13 @@ impl Symbols {
         let mut text = String::new();
         for &(symbol, factor) in &dim.terms {
             let name = self.get(symbol).map_or("?", |info| info.name.as_str());
-            let sign = if factor < 0 { "-" } else if text.is_empty() { "" } else { "+" };
+            let sign = if factor < 0 {
+                "-"
+            } else if text.is_empty() {
+                ""
+            } else {
+                "+"
+            };
             let _ = match factor.unsigned_abs() {
                 1 => write!(text, "{sign}{name}"),
                 size => write!(text, "{sign}{size}*{name}"),

@@ -13,8 +13,8 @@ pub mod verify;
 
 pub use dim::{Dim, Symbol, SymbolInfo, Symbols, Verdict};
 pub use graph::{
-    Block, Buffer, Builder, Constant, Graph, Input, Module, Node, Output, Place, Ssa, TensorType, Type, ValueId,
-    ValueInfo,
+    Block, Buffer, Builder, Constant, Graph, Input, Module, Node, Output, Place, Ssa, TensorType, Type,
+    ValueId, ValueInfo,
 };
 pub use op::{Effect, Op, OpKind};
 pub use rules::{RuleError, TypeSource, Typing, infer};

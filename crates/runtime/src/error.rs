@@ -30,18 +30,8 @@ pub enum Error {
     ForeignDelegate { file: String, method: String, index: usize, id: String },
     #[error("{file}: method `{method}` calls operator `{operator}`, which is not implemented")]
     UnknownOperator { file: String, method: String, operator: String },
-    #[error(
-        "{file}: method `{method}`, delegate {delegate}, {place}: backend `{backend}` cannot run `{op}`: {reason}"
-    )]
-    UnsupportedOp {
-        file: String,
-        method: String,
-        delegate: usize,
-        place: String,
-        backend: String,
-        op: String,
-        reason: String,
-    },
+    #[error(transparent)]
+    UnsupportedOp(Box<UnsupportedOp>),
     #[error("{file}: constant `{name}` of method `{method}`: {problem}")]
     Constant { file: String, method: String, name: String, problem: String },
     #[error("method `{method}` takes {wanted} inputs, {given} were given")]
@@ -56,7 +46,7 @@ pub enum Error {
         source: Box<Error>,
     },
     #[error("{op} ({place}) of {operands}: {source}")]
-    Node { op: String, place: String, operands: String, source: NodeError },
+    Node { op: String, place: String, operands: String, source: Box<NodeError> },
     #[error("{source}; arguments: {arguments}")]
     Operator { arguments: String, source: PortableError },
     #[error("value {0} is read before it is set")]
@@ -79,6 +69,22 @@ pub enum Error {
     Cancelled,
     #[error("the run did not end by its deadline")]
     Deadline,
+}
+
+/// An op that no backend runs: met when a program is planned.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{file}: method `{method}`, delegate {delegate}, {place}: backend `{backend}` cannot run `{op}`: {reason}"
+)]
+#[allow(missing_docs)]
+pub struct UnsupportedOp {
+    pub file: String,
+    pub method: String,
+    pub delegate: usize,
+    pub place: String,
+    pub backend: String,
+    pub op: String,
+    pub reason: String,
 }
 
 /// What can be wrong with one node of a graph when it runs.

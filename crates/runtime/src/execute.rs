@@ -1,76 +1,104 @@
 //! The instruction loop of a method: portable operators, delegates, moves and jumps over a table of values.
 //!
-//! Tensors that the file plans into shared memory are values here; a write replaces the value, so nothing is
-//! ever seen through somebody else's memory. Buffers are the exception: they are read and written by number.
+//! Planned tensors live in [`Memory`], all other values in the table. Buffers of the session are put into memory
+//! before the run and taken out again after it.
 
 use crate::backend::{GraphId, RunControl, State};
+use crate::memory::Memory;
 use crate::portable::{Call, Operator, OutType, Outs, lanes};
-use crate::program::{Inner, Instruction, Method, TensorPlan, TensorSource, ValuePlan, show_place};
+use crate::program::{Inner, Instruction, Method, Place, TensorPlan, ValuePlan, show_place};
 use crate::reference::interpret::extent;
 use crate::{Error, Result, Value};
 use pteron_tensor::HostTensor;
 
 /// One run of a method.
 pub(crate) struct Execution<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) method: &'a Method,
-    pub(crate) state: &'a mut dyn State,
-    /// The program's buffers; the caller keeps its own until the run has succeeded.
-    pub(crate) buffers: Vec<HostTensor>,
-    pub(crate) values: Vec<Value>,
+    inner: &'a Inner,
+    method: &'a Method,
+    state: &'a mut dyn State,
+    control: RunControl,
+    memory: Memory,
+    /// What is not in memory: numbers, lists, constants, tensors without a place, and moved ones.
+    values: Vec<Value>,
     /// Bytes of the tensors among the values, constants apart.
-    pub(crate) held: u64,
-    pub(crate) control: RunControl,
+    held: u64,
 }
 
-impl Execution<'_> {
-    /// Runs all chains; the outputs in order.
-    pub(crate) fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
-        self.values = self.method.values.iter().map(start).collect();
+impl<'a> Execution<'a> {
+    pub(crate) fn new(
+        inner: &'a Inner,
+        method: &'a Method,
+        state: &'a mut dyn State,
+        control: RunControl,
+    ) -> Execution<'a> {
+        let values = method.values.iter().map(start).collect();
+        Execution { inner, method, state, control, memory: Memory::default(), values, held: 0 }
+    }
+
+    /// Runs all chains; the outputs in order. `buffers` are the program's, and are replaced by what they hold
+    /// afterwards.
+    pub(crate) fn run(&mut self, inputs: &[Value], buffers: &mut [HostTensor]) -> Result<Vec<Value>> {
+        for &(place, number) in &self.method.buffers {
+            let tensor = &buffers[number];
+            self.memory.write(place, None, Value::Tensor(tensor.clone()), tensor.bytes().len() as u64);
+        }
         for (index, (&value, given)) in self.method.inputs.iter().zip(inputs).enumerate() {
             self.set(value, given.clone())
                 .map_err(|error| error.at(&self.method.name, format!("input {index}")))?;
         }
-        let mut left = self.inner.limits.executed_instructions;
+        self.run_chains()?;
+        let outputs = self.method.outputs.iter().enumerate().map(|(index, &output)| {
+            self.resolve(output).map_err(|error| error.at(&self.method.name, format!("output {index}")))
+        });
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        for &(place, number) in &self.method.buffers {
+            self.keep(place, &mut buffers[number])?;
+        }
+        Ok(outputs)
+    }
+
+    fn run_chains(&mut self) -> Result<()> {
+        let allowed = self.inner.limits.executed_instructions;
+        let mut left = allowed;
         for (number, chain) in self.method.chains.iter().enumerate() {
             let mut at = 0;
             while let Some(instruction) = chain.get(at) {
                 left = left.checked_sub(1).ok_or(Error::Limit {
                     what: "the number of instructions",
                     limit: "executed_instructions",
-                    found: self.inner.limits.executed_instructions + 1,
-                    allowed: self.inner.limits.executed_instructions,
+                    found: allowed.saturating_add(1),
+                    allowed,
                 })?;
                 self.control.check()?;
                 at = self.step(instruction, at).map_err(|error| {
-                    error.at(
-                        &self.method.name,
-                        format!("{} ({})", show_place(number, at), instruction.describe()),
-                    )
+                    let place = format!("{} ({})", show_place(number, at), instruction.describe());
+                    error.at(&self.method.name, place)
                 })?;
             }
         }
-        let outputs = self.method.outputs.iter().enumerate().map(|(index, &output)| {
-            self.resolve(output).map_err(|error| error.at(&self.method.name, format!("output {index}")))
-        });
-        outputs.collect()
+        Ok(())
+    }
+
+    /// Takes a buffer out of memory. What another tensor of the place wrote is seen as the buffer's own type;
+    /// a place that something else was written over keeps what it had.
+    fn keep(&self, place: Place, buffer: &mut HostTensor) -> Result<()> {
+        let Some(entry) = self.memory.read(place) else { return Ok(()) };
+        let Some(tensor) = entry.tensor.to_tensor()? else { return Ok(()) };
+        if tensor.bytes().len() == buffer.bytes().len() {
+            *buffer = HostTensor::new(buffer.dtype(), buffer.shape().to_vec(), tensor.bytes().clone())?;
+        }
+        Ok(())
     }
 
     /// Runs one instruction; the place of the next.
     fn step(&mut self, instruction: &Instruction, at: usize) -> Result<usize> {
         match instruction {
             Instruction::Kernel { operator, inputs, outs } => self.kernel(operator, inputs, outs)?,
-            Instruction::Delegate { graph, inputs, outputs, .. } => {
-                let arguments =
-                    inputs.iter().map(|&value| self.resolve(value)).collect::<Result<Vec<_>>>()?;
-                let results = self.run_delegate(*graph, &arguments)?;
-                for (&value, result) in outputs.iter().zip(results) {
-                    self.store(value, result)?;
-                }
-            }
+            Instruction::Delegate { graph, inputs, outputs, .. } => self.delegate(*graph, inputs, outputs)?,
             Instruction::Move { from, to } => {
+                // The handle is copied, not what it points at: the target's own place is left alone.
                 let value = self.resolve(*from)?;
-                self.set(*to, value)?;
+                self.set_value(*to, value)?;
             }
             Instruction::JumpFalse { condition, to } => {
                 if !self.is_true(*condition)? {
@@ -78,20 +106,22 @@ impl Execution<'_> {
                 }
             }
             Instruction::Free { value } => {
-                if let ValuePlan::Tensor(TensorPlan { source: TensorSource::Run, .. }) =
-                    self.method.values[*value]
-                {
-                    self.set(*value, Value::None)?;
+                if let ValuePlan::Tensor(TensorPlan { constant: None, .. }) = self.method.values[*value] {
+                    self.set_value(*value, Value::None)?;
                 }
             }
         }
         Ok(at + 1)
     }
 
-    fn run_delegate(&mut self, graph: GraphId, arguments: &[Value]) -> Result<Vec<Value>> {
-        let buffers: u64 = self.buffers.iter().map(|buffer| buffer.bytes().len() as u64).sum();
-        self.control.held = self.held.saturating_add(buffers);
-        self.inner.loaded.run(graph, self.state, arguments, &self.control)
+    fn delegate(&mut self, graph: GraphId, inputs: &[usize], outputs: &[usize]) -> Result<()> {
+        let arguments = inputs.iter().map(|&value| self.resolve(value)).collect::<Result<Vec<_>>>()?;
+        self.control.held = self.bytes();
+        let results = self.inner.loaded.run(graph, self.state, &arguments, &self.control)?;
+        for (&value, result) in outputs.iter().zip(results) {
+            self.store(value, result)?;
+        }
+        Ok(())
     }
 
     fn kernel(&mut self, operator: &Operator, inputs: &[usize], outs: &[usize]) -> Result<()> {
@@ -133,16 +163,16 @@ impl Execution<'_> {
     /// Counts work, and refuses what would not fit in memory: operators widen elements to eight bytes.
     fn admit(&self, arguments: &[Value], outs: &[OutType]) -> Result<()> {
         let given = arguments.iter().map(|argument| match argument {
-            Value::Tensor(tensor) => tensor.len(),
-            Value::Tensors(list) => list.iter().flatten().map(HostTensor::len).sum(),
-            Value::Ints(list) => list.len(),
+            Value::Tensor(tensor) => extent(tensor.shape()),
+            Value::Tensors(list) => list.iter().flatten().map(|tensor| extent(tensor.shape())).sum(),
+            Value::Ints(list) => list.len() as u64,
             _ => 0,
         });
-        let given = given.map(|count| count as u64);
-        let elements = given.chain(outs.iter().map(|out| extent(&out.sizes))).fold(0u64, u64::saturating_add);
+        let outs = outs.iter().map(|out| extent(&out.sizes));
+        let elements = given.chain(outs).fold(0u64, u64::saturating_add);
         self.control.charge(elements.saturating_add(1))?;
-        let (found, allowed) =
-            (self.held.saturating_add(elements.saturating_mul(8)), self.inner.limits.live_bytes);
+        let found = self.bytes().saturating_add(elements.saturating_mul(8));
+        let allowed = self.inner.limits.live_bytes;
         if found > allowed {
             return Err(Error::Limit {
                 what: "the memory of an operator",
@@ -157,11 +187,8 @@ impl Execution<'_> {
     /// A value as operators and delegates take it: lists with their members.
     fn resolve(&self, value: usize) -> Result<Value> {
         match &self.method.values[value] {
-            ValuePlan::Tensor(TensorPlan { source: TensorSource::Buffer(number), .. }) => {
-                Ok(Value::Tensor(self.buffers[*number].clone()))
-            }
-            ValuePlan::Tensor(_) => match &self.values[value] {
-                Value::None => Err(Error::Unset(value)),
+            ValuePlan::Tensor(plan) => match &self.values[value] {
+                Value::None => self.read(value, plan).ok_or(Error::Unset(value)),
                 other => Ok(other.clone()),
             },
             ValuePlan::Value(_) => Ok(self.values[value].clone()),
@@ -193,6 +220,24 @@ impl Execution<'_> {
         }
     }
 
+    /// A planned tensor: what was written to it, or what was written to its place as another tensor.
+    fn read(&self, value: usize, plan: &TensorPlan) -> Option<Value> {
+        if plan.bytes() == 0 {
+            return HostTensor::zeros(plan.dtype, plan.sizes.clone()).ok().map(Value::Tensor);
+        }
+        let entry = self.memory.read(plan.place?)?;
+        let order = match entry.writer {
+            Some(writer) if writer == value => return Some(entry.tensor.clone()),
+            Some(writer) => match &self.method.values[writer] {
+                ValuePlan::Tensor(writer) => &writer.order,
+                _ => return None,
+            },
+            None => &plan.order,
+        };
+        let tensor = entry.tensor.to_tensor().ok()??;
+        plan.view(&tensor, order).map(Value::Tensor)
+    }
+
     /// Writes a result: a tensor in the dtype that the program declares for it.
     fn store(&mut self, value: usize, result: Value) -> Result<()> {
         let result = match (&self.method.values[value], result) {
@@ -207,39 +252,55 @@ impl Execution<'_> {
         self.set(value, result)
     }
 
-    /// Replaces a value, if its declaration allows it.
+    /// Writes a value, if its declaration allows it: to its place in memory, or to the table.
     fn set(&mut self, value: usize, new: Value) -> Result<()> {
-        if let ValuePlan::Tensor(plan) = &self.method.values[value] {
-            match &new {
-                Value::Tensor(tensor) => {
-                    plan.check(tensor)?;
-                    let (found, allowed) = (extent(tensor.shape()), self.inner.limits.tensor_bytes);
-                    if found > allowed {
-                        return Err(Error::Limit { what: "a shape", limit: "tensor_bytes", found, allowed });
-                    }
+        let ValuePlan::Tensor(plan) = &self.method.values[value] else { return self.set_value(value, new) };
+        let elements = match &new {
+            Value::Tensor(tensor) => {
+                plan.check(tensor)?;
+                let (found, allowed) = (extent(tensor.shape()), self.inner.limits.tensor_bytes);
+                if found > allowed {
+                    return Err(Error::Limit { what: "a shape", limit: "tensor_bytes", found, allowed });
                 }
-                Value::Device(_) | Value::None => {}
-                other => {
-                    let given = other.describe();
-                    return Err(Error::Invalid(format!("{given} where the tensor {plan} is declared")));
-                }
+                tensor.len()
             }
-            if let TensorSource::Buffer(number) = plan.source {
-                if let Some(tensor) = new.to_tensor()? {
-                    self.buffers[number] = tensor;
-                }
-                return Ok(());
+            Value::Device(tensor) => tensor.shape().iter().product(),
+            other => {
+                let given = other.describe();
+                return Err(Error::Invalid(format!("{given} where the tensor {plan} is declared")));
             }
+        };
+        match plan.place {
+            // Nothing is written where there is no element, so another tensor may well lie there.
+            Some(place) if elements > 0 => {
+                self.set_value(value, Value::None)?;
+                let len = elements as u64 * plan.dtype.size() as u64;
+                self.memory.write(place, Some(value), new, len);
+                self.admit_bytes()
+            }
+            _ => self.set_value(value, new),
         }
+    }
+
+    /// Replaces a value in the table.
+    fn set_value(&mut self, value: usize, new: Value) -> Result<()> {
         let bytes = |value: &Value| value.as_tensor().map_or(0, |tensor| tensor.bytes().len() as u64);
         let slot = &mut self.values[value];
         self.held = self.held.saturating_add(bytes(&new)).saturating_sub(bytes(slot));
         *slot = new;
-        let (found, allowed) = (self.held, self.inner.limits.live_bytes);
-        if found > allowed {
-            return Err(Error::Limit { what: "the memory of a run", limit: "live_bytes", found, allowed });
+        self.admit_bytes()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.held.saturating_add(self.memory.bytes())
+    }
+
+    fn admit_bytes(&self) -> Result<()> {
+        let (found, allowed) = (self.bytes(), self.inner.limits.live_bytes);
+        match found <= allowed {
+            true => Ok(()),
+            false => Err(Error::Limit { what: "the memory of a run", limit: "live_bytes", found, allowed }),
         }
-        Ok(())
     }
 
     /// Whether a condition holds: a truth value, or a tensor of which no element is false.
@@ -259,9 +320,7 @@ impl Execution<'_> {
 fn start(plan: &ValuePlan) -> Value {
     match plan {
         ValuePlan::Value(value) => value.clone(),
-        ValuePlan::Tensor(TensorPlan { source: TensorSource::Constant(tensor), .. }) => {
-            Value::Tensor(tensor.clone())
-        }
+        ValuePlan::Tensor(TensorPlan { constant: Some(tensor), .. }) => Value::Tensor(tensor.clone()),
         ValuePlan::Tensor(_) | ValuePlan::Ints(_) | ValuePlan::Tensors(_) => Value::None,
     }
 }

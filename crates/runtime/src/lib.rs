@@ -9,13 +9,14 @@ pub mod backend;
 pub mod cache;
 mod error;
 mod execute;
+mod memory;
 mod portable;
 pub mod registry;
 mod value;
 
 pub use backend::{BufferId, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
-pub use error::{Error, NodeError, Result};
+pub use error::{Error, NodeError, Result, UnsupportedOp};
 pub use value::{DeviceTensor, Value};
 
 mod program;
@@ -30,5 +31,5 @@ pub use weights::{WeightTotals, Weights};
 
 pub mod reference;
 
-pub use portable::PortableError;
+pub use portable::{PortableError, knows_operator};
 pub use reference::kernels::KernelError;

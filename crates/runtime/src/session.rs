@@ -83,20 +83,14 @@ impl Session {
         inner.check_files()?;
         let mut control = control.clone();
         control.work.get_or_insert_with(|| Arc::new(AtomicU64::new(inner.limits.work)));
-        let mut execution = Execution {
-            inner,
-            method: plan,
-            state: self.state.as_mut(),
-            buffers: self.buffers.clone(),
-            values: Vec::new(),
-            held: 0,
-            control,
-        };
+        let mut buffers = self.buffers.clone();
+        let mut execution = Execution::new(inner, plan, self.state.as_mut(), control);
         // Weights that changed under the run make its outputs worthless.
-        let outputs = execution.run(inputs).and_then(|outputs| inner.check_files().map(|()| outputs));
+        let outputs =
+            execution.run(inputs, &mut buffers).and_then(|outputs| inner.check_files().map(|()| outputs));
         match outputs {
             Ok(outputs) => {
-                self.buffers = execution.buffers;
+                self.buffers = buffers;
                 self.state.commit();
                 Ok(outputs)
             }

@@ -1,8 +1,11 @@
 //! Loading and running whole files: what is refused, with which words, and what program-level instructions do.
 
+#![allow(clippy::unwrap_used)] // helpers fail their test
+
 mod pte;
 
 use pte::{File, Method, f32s, i64s};
+use pteron_format::Limits;
 use pteron_format::pte::EValue;
 use pteron_runtime::{Argument, ArgumentKind, Bound, Error, Options, Value};
 use pteron_tensor::{DType, HostTensor};
@@ -45,7 +48,8 @@ fn inputs_are_listed_with_their_bounds() {
 fn dynamic_sizes_are_held_to_their_most_but_not_their_least() {
     let program = double().load().unwrap();
     let mut session = program.session().unwrap();
-    let mut run = |tensor: HostTensor| session.run("forward", &[tensor.into()]).map_err(|error| error.to_string());
+    let mut run =
+        |tensor: HostTensor| session.run("forward", &[tensor.into()]).map_err(|error| error.to_string());
     let one = run(f32s(&[1, 2], &[1.0, 2.0])).unwrap();
     assert_eq!(one[0].as_tensor().unwrap(), &f32s(&[1, 2], &[2.0, 4.0]));
     let cases = [
@@ -198,7 +202,8 @@ fn jumps_make_loops_and_loops_end() {
         method.jump_false(done, 0);
         method.output(rounds);
         file.add(method);
-        file.load().unwrap()
+        let limits = Limits { executed_instructions: 1000, ..Limits::default() };
+        file.load_with(&[], &Options { limits, ..Options::default() }).unwrap()
     };
     let mut session = build(-1).session().unwrap();
     let outputs = session.run("forward", &[Value::Int(7)]).unwrap();
@@ -241,7 +246,8 @@ fn constants_in_another_order_of_dims_are_read_row_major() {
     method.kernel("aten::add", "out", &[constant, x, one, y, y]);
     method.output(y);
     file.add(method);
-    let outputs = file.load().unwrap().session().unwrap().run("forward", &[f32s(&[3], &[0.0; 3]).into()]).unwrap();
+    let outputs =
+        file.load().unwrap().session().unwrap().run("forward", &[f32s(&[3], &[0.0; 3]).into()]).unwrap();
     assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
 }
 
@@ -291,7 +297,8 @@ fn moves_copy_and_errors_name_the_instruction() {
     file.add(method);
     let program = file.load().unwrap();
     let mut session = program.session().unwrap();
-    let outputs = session.run("forward", &[f32s(&[2], &[1.0, 2.0]).into(), f32s(&[1], &[3.0]).into()]).unwrap();
+    let outputs =
+        session.run("forward", &[f32s(&[2], &[1.0, 2.0]).into(), f32s(&[1], &[3.0]).into()]).unwrap();
     assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2], &[3.0, 6.0]));
     let given = [f32s(&[2], &[1.0, 2.0]).into(), f32s(&[3], &[3.0; 3]).into()];
     let error = session.run("forward", &given).unwrap_err().to_string();
@@ -300,4 +307,24 @@ fn moves_copy_and_errors_name_the_instruction() {
         "method `forward`, instruction 0 (aten::mul.out): shapes [2] and [3] do not broadcast; \
          arguments: f32 [2], f32 [3]"
     );
+}
+
+/// The exporter leaves static views out: the view is a second tensor at the place of the first.
+#[test]
+fn tensors_at_one_place_are_views_of_each_other() {
+    let mut file = File::default();
+    let mut method = Method::new("forward");
+    let offset = method.take(DType::F32, &[2, 3]);
+    let (x, view) =
+        (method.placed(DType::F32, &[2, 3], 1, offset), method.placed(DType::F32, &[3, 2], 1, offset));
+    let (y, one) = (method.tensor(DType::F32, &[3, 2]), method.int(1));
+    method.input(x);
+    method.kernel("aten::add", "out", &[view, view, one, y, y]);
+    method.output(y);
+    file.add(method);
+    let program = file.load().unwrap();
+    assert!(program.buffers().is_empty());
+    let input = f32s(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let outputs = program.session().unwrap().run("forward", &[input.into()]).unwrap();
+    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[3, 2], &[2.0, 4.0, 6.0, 8.0, 10.0, 12.0]));
 }

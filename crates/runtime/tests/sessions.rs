@@ -1,5 +1,7 @@
 //! State of sessions: kept from run to run, taken back on an error, copied, rewound, and never shared.
 
+#![allow(clippy::unwrap_used)] // helpers fail their test
+
 mod pte;
 
 use pte::{File, Method, f32s, i64s};
@@ -7,7 +9,8 @@ use pteron_format::Limits;
 use pteron_format::pte::EValue;
 use pteron_runtime::backend::Rewind;
 use pteron_runtime::{
-    BufferId, CacheLayer, CacheSpec, Error, Options, Program, RunControl, Scope, Session, SessionOptions, Value,
+    BufferId, CacheLayer, CacheSpec, Error, Options, Program, RunControl, Scope, Session, SessionOptions,
+    Value,
 };
 use pteron_tensor::{DType, HostTensor};
 use std::sync::Arc;
@@ -184,7 +187,7 @@ fn methods_with_a_second_arena_of_equal_size_share_its_places() {
 fn planned_tensors_that_are_read_first_are_buffers() {
     let mut file = File::default();
     let mut method = Method::new("forward");
-    let (state, x) = (method.placed(DType::I64, &[], 1, 640), method.tensor(DType::I64, &[]));
+    let (state, x) = (method.tensor(DType::I64, &[]), method.tensor(DType::I64, &[]));
     let (one, sum) = (method.int(1), method.tensor(DType::I64, &[]));
     let blocking = method.value(EValue::Bool(false));
     method.input(x);
@@ -224,9 +227,13 @@ fn attention(metadata: bool) -> Program {
     method.delegate(&mut file, ATTEND, &[q, position, out]);
     file.add(method);
     if metadata {
-        for (name, value) in
-            [("get_n_caches", 1), ("get_kv_heads", 1), ("get_head_dims", 2), ("get_windows", 0), ("get_max_ctx_len", 8)]
-        {
+        for (name, value) in [
+            ("get_n_caches", 1),
+            ("get_kv_heads", 1),
+            ("get_head_dims", 2),
+            ("get_windows", 0),
+            ("get_max_ctx_len", 8),
+        ] {
             file.metadata(name, EValue::Int(value));
         }
     }
@@ -301,7 +308,9 @@ output %1 "bits": i64[4]
     method.output(out);
     file.add(method);
     let program = file.load().unwrap();
-    let draw = |session: &mut Session| session.run("forward", &[f32s(&[1], &[0.0]).into()]).unwrap()[0].describe_bits();
+    let draw = |session: &mut Session| {
+        session.run("forward", &[f32s(&[1], &[0.0]).into()]).unwrap()[0].describe_bits()
+    };
     let seeded = |seed| program.session_with(&SessionOptions { seed, ..SessionOptions::default() }).unwrap();
     let (mut a, mut b, mut c) = (seeded(7), seeded(7), seeded(8));
     let first = draw(&mut a);

@@ -53,7 +53,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let backend = manner.options.registry.resolve(arguments.backend.as_deref());
     backend.map_err(|error| Failure::usage(error.to_string()))?;
     let names = pick(&set, arguments.filter.as_deref())?;
-    let jobs = arguments.jobs.map(usize::from).or_else(|| thread::available_parallelism().ok().map(Into::into));
+    let jobs =
+        arguments.jobs.map(usize::from).or_else(|| thread::available_parallelism().ok().map(Into::into));
 
     let progress = progress(names.len());
     let mut report = Report::default();

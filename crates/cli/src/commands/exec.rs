@@ -8,8 +8,7 @@ use crate::output::{Align, Output, Table};
 use crate::tensors::{npy, read_safetensors, write_safetensors};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
-use pteron_ir::{Op, Type};
-use pteron_runtime::{ArgumentKind, CacheLayer, CacheSpec, DataFile, MethodInfo, Program, SessionOptions, Value};
+use pteron_runtime::{ArgumentKind, DataFile, MethodInfo, Program, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,11 +58,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     if let Some(target) = &target {
         target.check(method)?;
     }
-    let cache = match (program.cache_spec(), arguments.context) {
-        (None, Some(context)) => cache_of_graphs(&program, context),
-        _ => None,
-    };
-    let session = SessionOptions { cache, context: arguments.context, ..SessionOptions::default() };
+    if program.needs_cache() && program.cache_spec().is_none() && arguments.context.is_none() {
+        return Err(Failure::usage(format!(
+            "{} keeps keys and values in an off-graph cache, and its metadata do not say how many",
+            program.name()
+        ))
+        .hint("`--context N` says how many positions the cache can hold"));
+    }
+    let session = SessionOptions { context: arguments.context, ..SessionOptions::default() };
     let outputs = program.session_with(&session)?.run(&method.name, &inputs)?;
     files.check_unchanged()?;
     match target {
@@ -117,30 +119,6 @@ fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodIn
     }
 }
 
-/// The off-graph cache that the graphs write to, where the metadata do not describe it: flat layers of the shapes
-/// that they attend over.
-fn cache_of_graphs(program: &Program, capacity: usize) -> Option<CacheSpec> {
-    let mut layers = BTreeMap::new();
-    for delegate in program.methods().iter().flat_map(|method| &method.delegates) {
-        let graph = &delegate.module.main;
-        graph.for_each_node(|node, _| {
-            if let Op::UpdateAndAttend { k, layer_id: Some(layer), .. } = &node.op
-                && let Some(Type::Tensor(keys)) = graph.ty(*k)
-                && let [_, heads, _, features] = &keys.shape[..]
-                && let (Some(kv_heads), Some(head_dim)) = (heads.as_known(), features.as_known())
-            {
-                let known = |size: i64| usize::try_from(size).unwrap_or(0);
-                let (kv_heads, head_dim) = (known(kv_heads), known(head_dim));
-                layers.insert(*layer, CacheLayer { kv_heads, head_dim, window: None });
-            }
-        });
-    }
-    // Layers are numbered from 0; with a gap there is no telling what the missing one looks like.
-    let in_order = layers.keys().enumerate().all(|(at, &layer)| usize::try_from(layer) == Ok(at));
-    let layers: Vec<CacheLayer> = layers.into_values().collect();
-    (in_order && !layers.is_empty()).then_some(CacheSpec { capacity, layers, max_write: None, dtype: None })
-}
-
 /// The inputs in the program's order.
 fn read_inputs(given: &[String]) -> Result<Vec<Value>, Failure> {
     let mut placed: BTreeMap<usize, Value> = BTreeMap::new();
@@ -159,9 +137,8 @@ fn read_inputs(given: &[String]) -> Result<Vec<Value>, Failure> {
             let tensor = npy::read(&read(path)?).map_err(|problem| Failure::in_file(path, problem))?;
             in_order.push(tensor.into());
         } else {
-            return Err(Failure::usage(format!("`{text}` is not an input")).hint(
-                "an input is FILE.npy, FILE.safetensors, int:3, float:0.5 or bool:true",
-            ));
+            return Err(Failure::usage(format!("`{text}` is not an input"))
+                .hint("an input is FILE.npy, FILE.safetensors, int:3, float:0.5 or bool:true"));
         }
     }
     let count = placed.len() + in_order.len();
@@ -235,7 +212,8 @@ impl Target<'_> {
     }
 
     fn write(&self, outputs: &[Value]) -> Result<(), Failure> {
-        let tensors = outputs.iter().enumerate().map(|(position, value)| Ok((position, to_tensor(position, value)?)));
+        let tensors =
+            outputs.iter().enumerate().map(|(position, value)| Ok((position, to_tensor(position, value)?)));
         let tensors = tensors.collect::<Result<Vec<(usize, HostTensor)>, Failure>>()?;
         match self {
             Target::Safetensors(path) => {
@@ -248,8 +226,9 @@ impl Target<'_> {
                     npy::write(tensor).ok_or_else(|| no_npy(*position, tensor.dtype()))
                 });
                 let files = files.collect::<Result<Vec<_>, _>>()?;
-                std::fs::create_dir_all(folder)
-                    .map_err(|error| Failure::in_file(folder, format!("cannot create the folder: {error}")))?;
+                std::fs::create_dir_all(folder).map_err(|error| {
+                    Failure::in_file(folder, format!("cannot create the folder: {error}"))
+                })?;
                 let aside = files.iter().enumerate().map(|(position, file)| {
                     Aside::write(&folder.join(format!("out.{position}.npy")), |out| out.write_all(file))
                 });
@@ -278,8 +257,10 @@ fn to_tensor(position: usize, value: &Value) -> Result<HostTensor, Failure> {
             Some(tensor) => return Ok(tensor),
             None => {
                 let what = other.describe();
-                return Err(Failure::new(format!("output {position} is {what}, which no tensor file can hold"))
-                    .hint("leave out --output to see it"));
+                return Err(Failure::new(format!(
+                    "output {position} is {what}, which no tensor file can hold"
+                ))
+                .hint("leave out --output to see it"));
             }
         },
     };
@@ -290,7 +271,9 @@ fn show(outputs: &[Value], out: &mut Output) -> Result<(), Failure> {
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
     for (position, value) in outputs.iter().enumerate() {
         let cells = match value.to_tensor()? {
-            Some(tensor) => [format!("out.{position}"), Value::Tensor(tensor.clone()).describe(), preview(&tensor)],
+            Some(tensor) => {
+                [format!("out.{position}"), Value::Tensor(tensor.clone()).describe(), preview(&tensor)]
+            }
             None => [format!("out.{position}"), value.describe(), String::new()],
         };
         table.row(cells);
@@ -323,7 +306,10 @@ mod tests {
         std::fs::write(at("all.safetensors"), write_safetensors(&keyed).unwrap()).unwrap();
         let (npy, all) = (at("x.npy"), at("all.safetensors"));
         let text = |text: &str| text.to_owned();
-        assert_eq!(shown(&[text("int:-3"), npy.clone(), text("bool:true")]), ["int -3", "f32 [1]", "bool true"]);
+        assert_eq!(
+            shown(&[text("int:-3"), npy.clone(), text("bool:true")]),
+            ["int -3", "f32 [1]", "bool true"]
+        );
         assert_eq!(
             shown(&[text("float:nan"), all.clone(), npy.clone()]),
             ["float NaN", "f32 [2]", "f32 [1]", "f32 [4]"]

@@ -3,7 +3,7 @@
 use super::options;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::File;
-use crate::inspect::{describe, render};
+use crate::inspect::{describe, pt2, render};
 use crate::output::{Json, Output};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 /// Show what a file holds, takes, gives and needs
 ///
 /// For a program: methods with their inputs, outputs and bounds, delegates with their ops, metadata, weights, the
-/// state of a session and the memory of a run. For a .ptd its entries, for a .bpte also its tests.
+/// state of a session and the memory of a run. For a .ptd its entries, for a .bpte also its tests, for a .pt2 what
+/// torch.export.save put into it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron inspect model.pte
   pteron inspect model.pte --graph | less
   pteron inspect model.pte --json | jq .memory")]
 pub(crate) struct Arguments {
-    /// A .pte, .ptd or .bpte file
+    /// A .pte, .ptd, .bpte or .pt2 file
     file: PathBuf,
     /// Print the graph of every delegate too, in text form
     #[arg(long)]
@@ -39,6 +40,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = options(arguments.backend.as_deref());
     options.registry.resolve(arguments.backend.as_deref())?;
+    if pt2::recognises(&arguments.file) {
+        if arguments.graph {
+            return Err(Failure::usage("--graph shows programs; a .pt2 is not lowered to one yet"));
+        }
+        pt2::inspect(&arguments.file, arguments.json, out)?;
+        return Ok(Answer::Yes);
+    }
     let file = File::open(&arguments.file)?;
     let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
     let overview = describe(&file, &data, &options, arguments.graph);

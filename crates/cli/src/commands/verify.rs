@@ -4,6 +4,7 @@ use super::inspect::read_data;
 use super::options;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::{Content, File};
+use crate::inspect::portable_operators;
 use crate::output::{Output, count};
 use crate::rewrite::MLX;
 use pteron_format::FormatError;
@@ -15,7 +16,7 @@ use pteron_ir::verify::verify_module;
 use pteron_ir::{Graph, Module};
 use pteron_runtime::backend::Backend;
 use pteron_runtime::reference::Reference;
-use pteron_runtime::{DataFile, Options, Program};
+use pteron_runtime::{DataFile, Options, Program, knows_operator};
 use std::path::PathBuf;
 
 /// Check a file and report everything that is wrong with it
@@ -46,7 +47,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
     let file = match File::read(path) {
         Ok(file) => file,
-        Err(error @ (FormatError::Io { .. } | FormatError::Changed { .. })) => return Err(in_format(path, error)),
+        Err(error @ (FormatError::Io { .. } | FormatError::Changed { .. })) => {
+            return Err(in_format(path, error));
+        }
         Err(error) => return report(&path.display().to_string(), &[error.to_string()], "", out),
     };
     let name = path.display().to_string();
@@ -95,9 +98,13 @@ fn verify_program(
             let here = |problem| format!("method `{}`, delegate {number}: {problem}", &*plan.name);
             problems.extend(found.into_iter().map(here));
         }
+        let unknown = portable_operators(plan).into_keys().filter(|operator| !knows_operator(operator));
+        problems.extend(unknown.map(|operator| {
+            format!("method `{}` calls operator `{operator}`, which is not implemented", &*plan.name)
+        }));
     }
-    // Loading checks what is left: operators outside delegates, constants, how calls fit together. It stops at the
-    // first problem, so that it is asked only once the payloads have none.
+    // Loading checks what is left: constants, arguments of operators, how calls fit together. It stops at the
+    // first problem, so that it is asked only once there is no other.
     if problems.is_empty()
         && let Err(error) = Program::load(name, pte.bytes().clone(), data, options)
     {

@@ -101,7 +101,8 @@ impl Case {
             return Err("case.json: `greedy` has more entries than there are steps".into());
         }
         // A name that climbs out of the case's folder is no name of a file beside the program.
-        if let Some(name) = case.data.iter().find(|name| name.contains(['/', '\\']) || name.starts_with('.')) {
+        if let Some(name) = case.data.iter().find(|name| name.contains(['/', '\\']) || name.starts_with('.'))
+        {
             return Err(format!("case.json: `data` names {name:?}, which is not a file beside model.pte"));
         }
         Ok(case)

@@ -38,7 +38,9 @@ pub(crate) fn run(set: &Set, name: &str, manner: &Manner) -> Outcome {
 fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<(), String> {
     let case = Case::parse(&set.read(name, "case.json")?)?;
     if case.kind == Kind::Checkpoint {
-        return Err("it is a checkpoint, which this version cannot run; cases of kind op and model can be".into());
+        return Err(
+            "it is a checkpoint, which this version cannot run; cases of kind op and model can be".into()
+        );
     }
     let tensors = read_safetensors(&set.read(name, "io.safetensors")?)
         .map_err(|problem| format!("io.safetensors: {problem}"))?;
@@ -65,7 +67,8 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<
 fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
     let mut bytes = set.read(name, "model.pte")?;
     if manner.round_trip {
-        bytes = round_trip(bytes, &manner.options.limits).map_err(|problem| format!("round trip: {problem}"))?;
+        bytes =
+            round_trip(bytes, &manner.options.limits).map_err(|problem| format!("round trip: {problem}"))?;
     }
     let read = |file: &String| Ok(DataFile { name: file.clone(), bytes: set.read(name, file)? });
     let data = case.data.iter().map(read).collect::<Result<Vec<_>, String>>()?;

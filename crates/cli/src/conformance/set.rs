@@ -82,7 +82,8 @@ impl Set {
         let mut cases = BTreeMap::new();
         for member in archive.file_names() {
             let Ok(member) = member else { continue };
-            let Some(folder) = member.strip_suffix(DESCRIPTION).and_then(|path| path.strip_suffix('/')) else {
+            let Some(folder) = member.strip_suffix(DESCRIPTION).and_then(|path| path.strip_suffix('/'))
+            else {
                 continue;
             };
             let name = folder.rsplit('/').next().unwrap_or(folder).to_owned();

@@ -50,7 +50,12 @@ fn common_keys(
 }
 
 /// Compares content; what a reader can use is how much differs and from where.
-pub(super) fn compare_bytes(place: &str, first: Option<&[u8]>, second: Option<&[u8]>, found: &mut Differences) {
+pub(super) fn compare_bytes(
+    place: &str,
+    first: Option<&[u8]>,
+    second: Option<&[u8]>,
+    found: &mut Differences,
+) {
     match (first, second) {
         (None, None) => {}
         (Some(one), Some(other)) if one == other => {}

@@ -36,7 +36,10 @@ pub(super) fn compare(first: &str, second: &str) -> Vec<Hunk> {
         }
         for (one, other) in first[one].iter().zip(&second[other]) {
             if !renaming.explains(&one.names, &other.names) {
-                hunks.push(Hunk { first: vec![one.text.trim().into()], second: vec![other.text.trim().into()] });
+                hunks.push(Hunk {
+                    first: vec![one.text.trim().into()],
+                    second: vec![other.text.trim().into()],
+                });
             }
         }
     }

@@ -92,7 +92,8 @@ impl Methods<'_> {
                 continue;
             }
             let show = |plan: &ExecutionPlan, chain: usize| {
-                let instructions = plan.chains.get(chain).map(|chain| &*chain.instructions).unwrap_or_default();
+                let instructions =
+                    plan.chains.get(chain).map(|chain| &*chain.instructions).unwrap_or_default();
                 instructions.iter().map(|step| instruction(plan, step)).collect::<Vec<_>>().join("\n")
             };
             let hunks = graph::compare(&show(self.one, index), &show(self.other, index));
@@ -148,7 +149,12 @@ fn compare_payloads(place: &str, first: &[u8], second: &[u8], found: &mut Differ
     let (text, other_text) = (text(&one, &limits), text(&other, &limits));
     let hunks = graph::compare(&text, &other_text);
     if hunks.is_empty() {
-        found.compare(format!("{place}: the same graph in other slots"), &one, &other, slots);
+        let tables = format!("{place}: the same graph, but {} differ", differing(&one, &other).join(", "));
+        let (one, other) = (slots(&one), slots(&other));
+        match one == other {
+            true => found.note(tables),
+            false => found.add(tables, &[one], &[other]),
+        }
     }
     hunks.iter().for_each(|hunk| found.add(place, &hunk.first, &hunk.second));
 }
@@ -165,6 +171,23 @@ fn text(payload: &Payload, limits: &Limits) -> String {
             std::iter::once(format!("not a graph: {error}")).chain(chains).collect::<Vec<_>>().join("\n")
         }
     }
+}
+
+/// The tables of two payloads that are not equal, by name.
+fn differing(one: &Payload, other: &Payload) -> Vec<&'static str> {
+    let tables = [
+        ("version", one.version == other.version),
+        ("numbers of slots", slots(one) == slots(other)),
+        ("instruction_chains", one.instruction_chains == other.instruction_chains),
+        ("main_chain_idx", one.main_chain_idx == other.main_chain_idx),
+        ("init_chain_idx", one.init_chain_idx == other.init_chain_idx),
+        ("input_map", one.input_map == other.input_map),
+        ("output_map", one.output_map == other.output_map),
+        ("mutable_buffer_map", one.mutable_buffer_map == other.mutable_buffer_map),
+        ("named_slots", one.named_slots == other.named_slots),
+        ("tensor_meta", one.tensor_meta == other.tensor_meta),
+    ];
+    tables.into_iter().filter(|(_, equal)| !equal).map(|(name, _)| name).collect()
 }
 
 fn slots(payload: &Payload) -> String {
@@ -203,7 +226,9 @@ fn tensor(tensor: &Tensor) -> String {
     if let Some(at) = &tensor.allocation_info {
         text += &format!(", arena {} at {}", at.memory_id, at.offset());
     }
-    if let Some(extra) = tensor.extra_tensor_info.as_ref().filter(|extra| !extra.fully_qualified_name.is_empty()) {
+    if let Some(extra) =
+        tensor.extra_tensor_info.as_ref().filter(|extra| !extra.fully_qualified_name.is_empty())
+    {
         text += &format!(", `{}`", &*extra.fully_qualified_name);
     }
     text

@@ -45,12 +45,21 @@ fn describe_program(
     let loaded = Program::load(name, pte.bytes().clone(), data, options);
     let mut overview = match &loaded {
         Ok(program) => of_loaded(program),
-        Err(error) => ProgramOverview { problem: Some(error.to_string()), ..of_tables(pte) },
+        Err(error) => {
+            // The file is named once, at the top.
+            let problem = error.to_string();
+            let problem = problem.strip_prefix(&format!("{name}: ")).unwrap_or(&problem).to_owned();
+            ProgramOverview { problem: Some(problem), ..of_tables(pte) }
+        }
     };
     let keyed: BTreeSet<u32> = pte.program.named_data.iter().map(|named| named.segment_index).collect();
     overview.named_data = NamedData {
         keys: pte.program.named_data.len(),
-        bytes: keyed.iter().filter_map(|index| pte.segment_range(*index)).map(|range| range.len() as u64).sum(),
+        bytes: keyed
+            .iter()
+            .filter_map(|index| pte.segment_range(*index))
+            .map(|range| range.len() as u64)
+            .sum(),
     };
     // In a program that cannot be loaded every delegate's bytes are still known by its place.
     for (method, plan) in runnable(pte).zip(&mut overview.methods) {
@@ -159,11 +168,15 @@ fn memory(program: &Program) -> Memory {
         name: buffer.id.to_string(),
         dtype: buffer.dtype.name().to_owned(),
         shape: buffer.shape.clone(),
-        bytes: buffer.shape.iter().fold(buffer.dtype.size() as u64, |bytes, &dim| bytes.saturating_mul(dim as u64)),
+        bytes: buffer
+            .shape
+            .iter()
+            .fold(buffer.dtype.size() as u64, |bytes, &dim| bytes.saturating_mul(dim as u64)),
     });
-    let run_bytes = program.methods().iter().map(|method| {
-        (method.name.clone(), program.run_bytes(&method.name).ok().flatten())
-    });
+    let run_bytes = program
+        .methods()
+        .iter()
+        .map(|method| (method.name.clone(), program.run_bytes(&method.name).ok().flatten()));
     Memory {
         backend: backend.to_owned(),
         device: device.name,
@@ -220,7 +233,7 @@ fn of_tables(pte: &Pte) -> ProgramOverview {
         inputs: plan.inputs.iter().map(|index| table_argument(plan, *index)).collect(),
         outputs: plan.outputs.iter().map(|index| table_argument(plan, *index)).collect(),
         delegates: plan.delegates.iter().map(|delegate| table_delegate(pte, delegate, &limits)).collect(),
-        portable: portable(plan),
+        portable: portable_operators(plan),
     });
     let constants = pte.program.execution_plan.iter().filter(|plan| is_constant(plan));
     let metadata = constants.map(|plan| {
@@ -278,7 +291,8 @@ fn table_delegate(pte: &Pte, delegate: &pteron_format::pte::BackendDelegate, lim
     }
 }
 
-fn portable(plan: &ExecutionPlan) -> IndexMap<String, usize> {
+/// The operators that a method calls outside its delegates, with the number of calls.
+pub(crate) fn portable_operators(plan: &ExecutionPlan) -> IndexMap<String, usize> {
     let mut calls = IndexMap::new();
     for instruction in plan.chains.iter().flat_map(|chain| chain.instructions.iter()) {
         let Instruction::Kernel(call) = instruction else { continue };
@@ -328,7 +342,10 @@ fn entries(ptd: &Ptd) -> Vec<Entry> {
         Some(Entry {
             key: key.to_owned(),
             dtype: data.layout.as_ref().map(|layout| dtype(layout.scalar_type)),
-            shape: data.layout.as_ref().map(|layout| layout.sizes.iter().map(|size| i64::from(*size)).collect()),
+            shape: data
+                .layout
+                .as_ref()
+                .map(|layout| layout.sizes.iter().map(|size| i64::from(*size)).collect()),
             bytes: data.bytes.len() as u64,
         })
     };
@@ -337,5 +354,7 @@ fn entries(ptd: &Ptd) -> Vec<Entry> {
 
 fn tests(bpte: &Bpte) -> Vec<Tests> {
     let suites = bpte.tables.method_test_suites.iter();
-    suites.map(|suite| Tests { method: suite.method_name.to_string(), cases: suite.test_cases.len() }).collect()
+    suites
+        .map(|suite| Tests { method: suite.method_name.to_string(), cases: suite.test_cases.len() })
+        .collect()
 }

@@ -5,9 +5,10 @@
 
 mod describe;
 mod numbers;
+pub(crate) mod pt2;
 mod render;
 
-pub(crate) use describe::describe;
+pub(crate) use describe::{describe, portable_operators};
 pub(crate) use numbers::preview;
 pub(crate) use render::render;
 
@@ -61,7 +62,7 @@ pub(crate) struct Method {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Argument {
     pub(crate) name: String,
-    /// `tensor`, `int` or `fixed`.
+    /// `tensor`, `int` or `fixed`; of a `.pt2` also `float`, `bool`, `object` or `other`.
     pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<String>,

@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn previews_are_short_and_complete_for_small_tensors() {
-        let tensor = |shape: &[usize], values: &[f32]| HostTensor::from_slice(shape.to_vec(), values).unwrap();
+        let tensor =
+            |shape: &[usize], values: &[f32]| HostTensor::from_slice(shape.to_vec(), values).unwrap();
         assert_eq!(preview(&tensor(&[], &[0.1])), "0.1");
         assert_eq!(preview(&tensor(&[2], &[0.5, -1.0])), "[0.5, -1]");
         assert_eq!(preview(&tensor(&[0], &[])), "[]");

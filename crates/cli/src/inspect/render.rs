@@ -1,6 +1,6 @@
 //! An [`Overview`] as text: tables first, since people look before they read.
 
-use super::{Argument, Bound, Memory, Method, Overview, ProgramOverview};
+use super::{Argument, Bound, Memory, Method, Overview, ProgramOverview, Weights};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table, bar, count, size};
 
@@ -67,16 +67,7 @@ fn render_program(program: &ProgramOverview, out: &mut Output) -> Result<(), Fai
 fn render_method(method: &Method, out: &mut Output) -> Result<(), Failure> {
     out.blank()?;
     out.line(format!("method {}", method.name))?;
-    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Left]);
-    for (role, arguments) in [("in", &method.inputs), ("out", &method.outputs)] {
-        for (position, argument) in arguments.iter().enumerate() {
-            let (kind, shape) = typed(argument);
-            table.row([format!("{role}.{position}"), kind, shape, argument.name.clone()]);
-        }
-    }
-    if !method.inputs.is_empty() || !method.outputs.is_empty() {
-        out.line(table.render(2))?;
-    }
+    arguments(&method.inputs, &method.outputs, out)?;
     for (number, delegate) in method.delegates.iter().enumerate() {
         out.line(format!(
             "  delegate {number}: {}, {}, payload {}",
@@ -96,7 +87,20 @@ fn render_method(method: &Method, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn counts(ops: &indexmap::IndexMap<String, usize>, out: &mut Output) -> Result<(), Failure> {
+/// Inputs and outputs with their types and bounds.
+pub(super) fn arguments(inputs: &[Argument], outputs: &[Argument], out: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Left]);
+    for (role, arguments) in [("in", inputs), ("out", outputs)] {
+        for (position, argument) in arguments.iter().enumerate() {
+            let (kind, shape) = typed(argument);
+            table.row([format!("{role}.{position}"), kind, shape, argument.name.clone()]);
+        }
+    }
+    if inputs.is_empty() && outputs.is_empty() { Ok(()) } else { out.line(table.render(2)) }
+}
+
+/// Ops with their numbers.
+pub(super) fn counts(ops: &indexmap::IndexMap<String, usize>, out: &mut Output) -> Result<(), Failure> {
     let most = ops.values().copied().max().unwrap_or(0) as u64;
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
     for (op, number) in ops {
@@ -125,15 +129,22 @@ fn bound(bound: &Bound) -> String {
 }
 
 fn render_weights(program: &ProgramOverview, out: &mut Output) -> Result<(), Failure> {
-    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left]);
-    let most = program.weights.iter().map(|weights| weights.bytes).max().unwrap_or(0);
-    for weights in &program.weights {
-        let tensors = count(weights.tensors, "tensor");
-        table.row([weights.dtype.clone(), tensors, size(weights.bytes), bar(weights.bytes, most, BAR)]);
-    }
     if program.weights.is_empty() && program.named_data.keys > 0 {
         let keys = count(program.named_data.keys, "key");
-        table.row(["named data".into(), keys, size(program.named_data.bytes), String::new()]);
+        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right]);
+        table.row(["named data".into(), keys, size(program.named_data.bytes)]);
+        return out.section("weights", &table);
+    }
+    weights(&program.weights, out)
+}
+
+/// Constants by dtype.
+pub(super) fn weights(weights: &[Weights], out: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left]);
+    let most = weights.iter().map(|weights| weights.bytes).max().unwrap_or(0);
+    for weights in weights {
+        let tensors = count(weights.tensors, "tensor");
+        table.row([weights.dtype.clone(), tensors, size(weights.bytes), bar(weights.bytes, most, BAR)]);
     }
     out.section("weights", &table)
 }
@@ -141,7 +152,12 @@ fn render_weights(program: &ProgramOverview, out: &mut Output) -> Result<(), Fai
 fn render_memory(memory: &Memory, out: &mut Output) -> Result<(), Failure> {
     let mut state = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Right]);
     for buffer in &memory.buffers {
-        state.row([buffer.name.clone(), buffer.dtype.clone(), format!("{:?}", buffer.shape), size(buffer.bytes)]);
+        state.row([
+            buffer.name.clone(),
+            buffer.dtype.clone(),
+            format!("{:?}", buffer.shape),
+            size(buffer.bytes),
+        ]);
     }
     out.section("state of a session", &state)?;
     let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
@@ -154,7 +170,8 @@ fn render_memory(memory: &Memory, out: &mut Output) -> Result<(), Failure> {
             0 => String::new(),
             rings => format!(", {rings} of them rings"),
         };
-        let what = format!("a session, when full: {} positions, {} layers{rings}", cache.capacity, cache.layers);
+        let what =
+            format!("a session, when full: {} positions, {} layers{rings}", cache.capacity, cache.layers);
         table.row(["off-graph cache".into(), bytes, what]);
     }
     for (method, bytes) in &memory.run_bytes {

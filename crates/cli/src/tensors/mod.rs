@@ -28,7 +28,8 @@ const DTYPES: [(DType, Dtype); 13] = [
 
 /// All tensors of a `.safetensors` file by key, or what is wrong with the file.
 pub(crate) fn read_safetensors(file: &[u8]) -> Result<BTreeMap<String, HostTensor>, String> {
-    let tensors = SafeTensors::deserialize(file).map_err(|error| format!("not a sound .safetensors: {error}"))?;
+    let tensors =
+        SafeTensors::deserialize(file).map_err(|error| format!("not a sound .safetensors: {error}"))?;
     let tensors = tensors.iter().map(|(key, view)| Ok((key.to_owned(), tensor_of(key, &view)?)));
     tensors.collect()
 }
@@ -63,9 +64,8 @@ mod tests {
 
     #[test]
     fn every_dtype_survives_a_safetensors_file() {
-        let tensors = DType::all().map(|dtype| {
-            (dtype.name().to_owned(), HostTensor::zeros(dtype, vec![2, dtype.size()]).unwrap())
-        });
+        let tensors = DType::all()
+            .map(|dtype| (dtype.name().to_owned(), HostTensor::zeros(dtype, vec![2, dtype.size()]).unwrap()));
         let tensors: BTreeMap<_, _> = tensors.collect();
         let file = write_safetensors(&tensors).unwrap();
         assert_eq!(read_safetensors(&file).unwrap(), tensors);

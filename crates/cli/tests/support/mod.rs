@@ -1,11 +1,12 @@
 //! What the tests of the binary share: running it, and programs made on the spot through the writer.
 
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; a test may panic
 
 use pteron_format::payload::Payload;
 use pteron_format::pte::{
-    self, AllocationDetails, BackendDelegate, BackendDelegateDataReference, Chain, DataLocation, DelegateCall,
-    EValue, ExecutionPlan, Instruction, KernelCall, NamedData, Operator, Program, Tensor, TensorShapeDynamism,
+    self, AllocationDetails, BackendDelegate, BackendDelegateDataReference, Chain, DataLocation,
+    DelegateCall, EValue, ExecutionPlan, Instruction, KernelCall, NamedData, Operator, Program, Tensor,
+    TensorShapeDynamism,
 };
 use pteron_format::{Segment, WriteOptions, emit};
 use pteron_ir::text::parse_module;
@@ -15,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// What came of running the binary.
-pub struct Run {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Runs `pteron` with these arguments.
-pub fn pteron(arguments: &[&str]) -> Run {
+pub(crate) fn pteron(arguments: &[&str]) -> Run {
     let output = Command::new(env!("CARGO_BIN_EXE_pteron")).args(arguments).output().unwrap();
     let Output { status, stdout, stderr } = output;
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -32,35 +33,35 @@ pub fn pteron(arguments: &[&str]) -> Run {
 impl Run {
     /// Standard output of a run that went well.
     #[track_caller]
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{}", self.stdout);
         self.stdout
     }
 }
 
 /// A folder of its own for one test, with the files that it makes.
-pub struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    pub fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         Folder(tempfile::tempdir().unwrap())
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// The path as text, for the command line.
-    pub fn at(&self, name: &str) -> String {
+    pub(crate) fn at(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    pub fn write(&self, name: &str, content: &[u8]) -> String {
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> String {
         std::fs::write(self.path(name), content).unwrap();
         self.at(name)
     }
 
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -70,12 +71,12 @@ impl Folder {
 }
 
 /// The repository's root.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// One delegate and some metadata: `y = x * w + x` over rows, with a counter that each run advances.
-pub const SCALED: &str = r#"graph "forward"
+pub(crate) const SCALED: &str = r#"graph "forward"
   symbol T in 2..=8
   input %0 "x": f32[T, 2]
   constant %1 "w": f32[2]
@@ -91,13 +92,13 @@ output %5 "seen": i32[1]
 "#;
 
 /// Weights for [`SCALED`].
-pub fn weights() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn weights() -> Vec<(&'static str, Vec<u8>)> {
     let floats = [10f32, 100.0].iter().flat_map(|value| value.to_le_bytes()).collect();
     vec![("w", floats), ("one", 1i32.to_le_bytes().to_vec())]
 }
 
 /// A `.pte` with one method that is one MLX delegate, and a constant method `get_answer`.
-pub fn delegated(graph: &str, weights: &[(&str, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn delegated(graph: &str, weights: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let module = parse_module(graph).unwrap();
     let payload = emit(&module).unwrap();
     delegate_program(&module.main, &payload, weights)
@@ -106,7 +107,8 @@ pub fn delegated(graph: &str, weights: &[(&str, Vec<u8>)]) -> Vec<u8> {
 fn delegate_program(graph: &Graph, payload: &Payload, weights: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let inputs = graph.inputs.iter().map(|input| graph.ty(input.value).unwrap());
     let outputs = graph.outputs.iter().map(|output| &output.ty);
-    let values: Vec<EValue> = inputs.chain(outputs).enumerate().map(|(at, ty)| value(graph, ty, at)).collect();
+    let values: Vec<EValue> =
+        inputs.chain(outputs).enumerate().map(|(at, ty)| value(graph, ty, at)).collect();
     let count = graph.inputs.len() as i32;
     let all: Vec<i32> = (0..values.len() as i32).collect();
     let call = DelegateCall { delegate_index: 0, args: all.clone().into() };
@@ -115,7 +117,8 @@ fn delegate_program(graph: &Graph, payload: &Payload, weights: &[(&str, Vec<u8>)
         values: values.into(),
         inputs: all[..count as usize].to_vec().into(),
         outputs: all[count as usize..].to_vec().into(),
-        chains: vec![Chain { instructions: vec![Instruction::Delegate(call)].into(), ..Chain::default() }].into(),
+        chains: vec![Chain { instructions: vec![Instruction::Delegate(call)].into(), ..Chain::default() }]
+            .into(),
         delegates: vec![BackendDelegate {
             id: "MLXBackend".into(),
             processed: Some(BackendDelegateDataReference { location: DataLocation::Segment, index: 0 }),
@@ -131,10 +134,10 @@ fn delegate_program(graph: &Graph, payload: &Payload, weights: &[(&str, Vec<u8>)
         outputs: vec![0].into(),
         ..ExecutionPlan::default()
     };
-    let named = weights.iter().enumerate().map(|(index, (key, _))| NamedData {
-        key: (*key).into(),
-        segment_index: index as u32 + 1,
-    });
+    let named = weights
+        .iter()
+        .enumerate()
+        .map(|(index, (key, _))| NamedData { key: (*key).into(), segment_index: index as u32 + 1 });
     let mut program = Program {
         execution_plan: vec![forward, answer].into(),
         named_data: named.collect(),
@@ -179,16 +182,24 @@ fn tensor(dtype: DType, sizes: Vec<i32>, dynamic: bool, position: usize) -> Tens
 }
 
 /// A `.pte` whose only method calls one portable operator: `out = op(in)`.
-pub fn portable(name: &str, overload: &str, dtype: DType) -> Vec<u8> {
-    let call = KernelCall { op_index: 0, args: vec![0, 1, 1].into() };
+pub(crate) fn portable(name: &str, overload: &str, dtype: DType) -> Vec<u8> {
+    portable_calls(&[(name, overload)], dtype)
+}
+
+/// The same with several operators, each over the input.
+pub(crate) fn portable_calls(operators: &[(&str, &str)], dtype: DType) -> Vec<u8> {
+    let call = |op_index| Instruction::Kernel(KernelCall { op_index, args: vec![0, 1, 1].into() });
+    let calls = (0..operators.len() as i32).map(call).collect();
+    let named =
+        |(name, overload): &(&str, &str)| Operator { name: (*name).into(), overload: (*overload).into() };
     let tensors = (0..2).map(|at| EValue::Tensor(Box::new(tensor(dtype, vec![3], false, at))));
     let plan = ExecutionPlan {
         name: "run".into(),
         values: tensors.collect(),
         inputs: vec![0].into(),
         outputs: vec![1].into(),
-        operators: vec![Operator { name: name.into(), overload: overload.into() }].into(),
-        chains: vec![Chain { instructions: vec![Instruction::Kernel(call)].into(), ..Chain::default() }].into(),
+        operators: operators.iter().map(named).collect(),
+        chains: vec![Chain { instructions: calls, ..Chain::default() }].into(),
         non_const_buffer_sizes: vec![0, 1 << 16].into(),
         ..ExecutionPlan::default()
     };
@@ -198,8 +209,13 @@ pub fn portable(name: &str, overload: &str, dtype: DType) -> Vec<u8> {
 }
 
 /// A version 1 `.npy` file of f32, written without the code under test.
-pub fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+pub(crate) fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
+    npy_of("<f4", shape, values)
+}
+
+/// The same bytes under another type code.
+pub(crate) fn npy_of(code: &str, shape: &str, values: &[f32]) -> Vec<u8> {
+    let header = format!("{{'descr': '{code}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend_from_slice(&(header.len() as u16).to_le_bytes());
     file.extend_from_slice(header.as_bytes());
@@ -208,7 +224,7 @@ pub fn npy(shape: &str, values: &[f32]) -> Vec<u8> {
 }
 
 /// The last numbers of a `.npy` file of f32.
-pub fn floats(file: &[u8], count: usize) -> Vec<f32> {
+pub(crate) fn floats(file: &[u8], count: usize) -> Vec<f32> {
     let data = &file[file.len() - 4 * count..];
     data.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }

@@ -46,7 +46,8 @@ pub(super) fn assign(graph: &Graph, edge: &Edge, spans: &Spans) -> Result<Assign
     }
     let (at_start, at_end) = walk.boundary(edge)?;
     walk.nodes(&graph.body)?;
-    let at_end = at_end.into_iter().filter_map(|(value, to)| Some(Move { from: walk.get(value)?, to })).collect();
+    let at_end =
+        at_end.into_iter().filter_map(|(value, to)| Some(Move { from: walk.get(value)?, to })).collect();
     Ok(Assignment {
         at_start,
         at_end,
@@ -178,7 +179,9 @@ impl Walk<'_> {
         }
         let last = self.spans.last(value);
         let slot = match (self.is_tensor(value), wanted) {
-            (true, Some(Slot::Tensor(Tid(wanted)))) => Slot::Tensor(Tid(self.tensors.take(last, Some(wanted)))),
+            (true, Some(Slot::Tensor(Tid(wanted)))) => {
+                Slot::Tensor(Tid(self.tensors.take(last, Some(wanted))))
+            }
             (true, _) => Slot::Tensor(Tid(self.tensors.take(last, None))),
             (false, _) => Slot::Value(Vid(self.values.take(last, None))),
         };

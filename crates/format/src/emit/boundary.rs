@@ -6,7 +6,7 @@ use pteron_ir::{Dim, Graph, Module, Symbols, TensorType, Type, ValueId};
 
 use super::EmitError;
 use crate::List;
-use crate::payload::{NamedSlot, ShapeDim, Slot, SlotType, SlotVariant, TensorMeta, Tid, Vid};
+use crate::payload::{NamedSlot, ShapeDim, Slot, SlotType, SlotVariant, TensorMeta, Tid};
 
 /// A slot that keeps a tensor beyond the run, and what is to be in it afterwards.
 #[derive(Clone, Debug)]
@@ -32,12 +32,6 @@ pub(super) struct Edge {
     pub(super) first_value: u32,
 }
 
-/// An input with its slot.
-#[derive(Clone, Debug)]
-pub(super) struct BoundaryInput {
-    pub(super) variant: SlotVariant,
-}
-
 /// Slot numbers of everything that is not a temporary.
 #[derive(Debug)]
 pub(super) struct Boundary<'m> {
@@ -45,7 +39,7 @@ pub(super) struct Boundary<'m> {
     /// By slot: the constant's name.
     pub(super) constants: Vec<&'m str>,
     constant_slots: HashMap<&'m str, Slot>,
-    pub(super) inputs: Vec<BoundaryInput>,
+    pub(super) inputs: Vec<SlotVariant>,
     /// For each output its place among `output_slots`.
     outputs: Vec<usize>,
     /// Slots of the outputs, and which output each is of first.
@@ -72,8 +66,7 @@ impl<'m> Boundary<'m> {
         boundary.number_constants();
         let mut next = Next { tensor: boundary.constants.len() as u32, value: 0 };
         for input in &main.inputs {
-            let variant = next.slot(value_type(main, "input", &input.name, input.value)?);
-            boundary.inputs.push(BoundaryInput { variant });
+            boundary.inputs.push(next.slot(value_type(main, "input", &input.name, input.value)?));
         }
         boundary.input_tensors = next.tensor - boundary.constants.len() as u32;
         let mut seen: HashMap<(&str, ValueId), usize> = HashMap::new();
@@ -88,8 +81,7 @@ impl<'m> Boundary<'m> {
                 }
             }
         }
-        boundary.output_tensors =
-            next.tensor - boundary.input_tensors - boundary.constants.len() as u32;
+        boundary.output_tensors = next.tensor - boundary.input_tensors - boundary.constants.len() as u32;
         for buffer in &main.buffers {
             match value_type(main, "buffer", &buffer.name, buffer.value)? {
                 ty @ Type::Tensor(_) => boundary.buffers.push(next.slot(ty).slot()),
@@ -118,7 +110,7 @@ impl<'m> Boundary<'m> {
     /// Value slots at the boundary; temporaries come after them.
     pub(super) fn boundary_values(&self) -> u32 {
         let of_outputs = self.output_slots.iter().map(|(variant, _)| variant);
-        let all = self.inputs.iter().map(|input| &input.variant).chain(of_outputs);
+        let all = self.inputs.iter().chain(of_outputs);
         all.filter(|variant| variant.slot_type != SlotType::Tensor).count() as u32
     }
 
@@ -144,7 +136,7 @@ impl<'m> Boundary<'m> {
         let main = &self.module.main;
         let mut edge = Edge { given: self.given_constants(main), ..self.empty_edge() };
         let inputs = main.inputs.iter().zip(&self.inputs);
-        edge.given.extend(inputs.map(|(input, slot)| (input.value, slot.variant.slot())));
+        edge.given.extend(inputs.map(|(input, slot)| (input.value, slot.slot())));
         for (buffer, &slot) in main.buffers.iter().zip(&self.buffers) {
             edge.given.push((buffer.value, slot));
             edge.homes.push(Home { slot, old: Some(buffer.value), new: buffer.update });
@@ -194,16 +186,6 @@ impl Next {
     }
 }
 
-impl SlotVariant {
-    /// A slot as maps and names list it; a value slot counts as an integer.
-    pub fn of(slot: Slot) -> SlotVariant {
-        match slot {
-            Slot::Tensor(Tid(idx)) => SlotVariant { idx, slot_type: SlotType::Tensor },
-            Slot::Value(Vid(idx)) => SlotVariant { idx, slot_type: SlotType::IntValue },
-        }
-    }
-}
-
 fn problem(what: &'static str, name: &str, problem: impl Into<String>) -> EmitError {
     EmitError::Boundary { what, name: name.to_owned(), problem: problem.into() }
 }
@@ -223,7 +205,7 @@ pub(super) fn named_slots(module: &Module, boundary: &Boundary<'_>) -> List<Name
     let constants = boundary.constants.iter().enumerate();
     let constants = constants.map(|(index, name)| (*name, SlotVariant::of(Slot::Tensor(Tid(index as u32)))));
     let inputs = main.inputs.iter().zip(&boundary.inputs);
-    let inputs = inputs.map(|(input, slot)| (input.name.as_str(), slot.variant.clone()));
+    let inputs = inputs.map(|(input, slot)| (input.name.as_str(), slot.clone()));
     let outputs = boundary.output_slots.iter();
     let outputs = outputs.map(|(variant, first)| (main.outputs[*first].name.as_str(), variant.clone()));
     let buffers = main.buffers.iter().zip(&boundary.buffers);
@@ -240,7 +222,9 @@ pub(super) fn tensor_meta(module: &Module, boundary: &Boundary<'_>) -> Result<Li
     let mut metas = Vec::with_capacity(boundary.boundary_tensors() as usize);
     let stored = stored_types(module);
     for name in &boundary.constants {
-        let Some((ty, symbols)) = stored.get(name) else { return Err(problem("constant", name, "it has no type")) };
+        let Some((ty, symbols)) = stored.get(name) else {
+            return Err(problem("constant", name, "it has no type"));
+        };
         metas.push(meta("constant", name, ty, symbols)?);
     }
     for input in &main.inputs {

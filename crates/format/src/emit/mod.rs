@@ -59,7 +59,7 @@ pub fn emit(module: &Module) -> Result<Payload, EmitError> {
         instruction_chains: chains.into(),
         main_chain_idx: ChainId(0),
         init_chain_idx,
-        input_map: boundary.inputs.iter().map(|input| input.variant.clone()).collect(),
+        input_map: boundary.inputs.iter().cloned().collect(),
         output_map: boundary.output_map().collect(),
         mutable_buffer_map: boundary.buffers.iter().map(|&slot| SlotVariant::of(slot)).collect(),
         named_slots: named_slots(module, &boundary),
@@ -80,7 +80,12 @@ impl Emitted {
     }
 
     /// Writes the graph's chain at `index` and its bodies behind all others; how many temporaries it needs.
-    fn write(&self, graph: &Graph, index: usize, chains: &mut Vec<InstructionChain>) -> Result<u32, EmitError> {
+    fn write(
+        &self,
+        graph: &Graph,
+        index: usize,
+        chains: &mut Vec<InstructionChain>,
+    ) -> Result<u32, EmitError> {
         let mut writer = ChainWriter::new(graph, &self.assignment, &self.edge, chains);
         let instructions = writer.graph()?;
         let temps = writer.temps();

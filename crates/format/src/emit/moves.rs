@@ -13,10 +13,11 @@ pub(super) struct Move {
     pub(super) to: Slot,
 }
 
-/// Copies with the same effect, one after another. Targets must differ. Each cycle goes through `scratch`, which is asked for
-/// only if there is one.
+/// Copies with the same effect, one after another. Targets must differ. Each cycle goes through `scratch`, which
+/// is asked for only if there is one.
 pub(super) fn in_sequence(moves: &[Move], mut scratch: impl FnMut() -> Slot) -> Vec<Move> {
-    let mut pending: Vec<Option<Move>> = moves.iter().map(|&one| (one.from != one.to).then_some(one)).collect();
+    let mut pending: Vec<Option<Move>> =
+        moves.iter().map(|&one| (one.from != one.to).then_some(one)).collect();
     let mut readers: HashMap<Slot, Vec<usize>> = HashMap::new();
     let mut writer: HashMap<Slot, usize> = HashMap::new();
     for (index, one) in pending.iter().enumerate() {
@@ -30,7 +31,8 @@ pub(super) fn in_sequence(moves: &[Move], mut scratch: impl FnMut() -> Slot) -> 
 
     let mut order = Vec::with_capacity(moves.len());
     let mut ready: VecDeque<usize> = VecDeque::new();
-    ready.extend((0..pending.len()).filter(|&index| pending[index].is_some_and(|one| is_free(&left, one.to))));
+    ready
+        .extend((0..pending.len()).filter(|&index| pending[index].is_some_and(|one| is_free(&left, one.to))));
     for index in 0..pending.len() {
         while let Some(next) = ready.pop_front() {
             let Some(one) = pending[next].take() else { continue };

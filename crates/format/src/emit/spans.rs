@@ -210,7 +210,13 @@ impl Walk<'_> {
     }
 
     /// Results live from the start of their node at least to its end.
-    fn define_results(&mut self, node: &Node, block: u32, start: Position, end: Position) -> Result<(), EmitError> {
+    fn define_results(
+        &mut self,
+        node: &Node,
+        block: u32,
+        start: Position,
+        end: Position,
+    ) -> Result<(), EmitError> {
         for &value in &node.results {
             self.define(node.op.spec().text, value, Definer::Node, block, start)?;
             self.spans[value.0 as usize].last = end;

@@ -200,6 +200,9 @@ fn broken_graphs_are_refused() {
            output %4 "y": f32[2]"#,
         "neg uses %2",
     );
-    refused(r#"graph "g" symbol T in 0..=9 constant %0 "w": f32[T] { } output %0 "y": f32[2]"#, "constant \"w\": T");
+    refused(
+        r#"graph "g" symbol T in 0..=9 constant %0 "w": f32[T] { } output %0 "y": f32[2]"#,
+        "constant \"w\": T",
+    );
     refused(r#"graph "g" input %0 "b": bool { } output %0 "y": bool"#, "copies only tensors and integers");
 }

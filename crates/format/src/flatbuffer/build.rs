@@ -107,7 +107,14 @@ impl Default for Builder {
 impl Builder {
     /// An empty buffer.
     pub fn new() -> Builder {
-        Builder { buffer: Vec::new(), head: 0, align: 4, vtables: HashMap::new(), strings: HashMap::new(), overflow: false }
+        Builder {
+            buffer: Vec::new(),
+            head: 0,
+            align: 4,
+            vtables: HashMap::new(),
+            strings: HashMap::new(),
+            overflow: false,
+        }
     }
 
     fn used(&self) -> usize {

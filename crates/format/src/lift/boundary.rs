@@ -43,7 +43,8 @@ impl Lifter<'_> {
         self.inputs()?;
         let buffers = self.buffers()?;
         let outputs: Vec<SlotVariant> = self.payload.output_map.to_vec();
-        let live_out: Vec<Slot> = outputs.iter().map(SlotVariant::slot).chain(buffers.iter().copied()).collect();
+        let live_out: Vec<Slot> =
+            outputs.iter().map(SlotVariant::slot).chain(buffers.iter().copied()).collect();
         self.chain(self.payload.main_chain_idx, &live_out)?;
         for (index, variant) in outputs.iter().enumerate() {
             self.output(index, variant)?;
@@ -60,7 +61,8 @@ impl Lifter<'_> {
         let mut update = self.read(Where::Buffer(index), slot)?;
         let graph = self.builder.graph();
         let Some(buffer) = graph.buffers.get(index) else { return Ok(()) };
-        if let (Some(Type::Tensor(kept)), Some(Type::Tensor(new))) = (graph.ty(buffer.value), graph.ty(update))
+        if let (Some(Type::Tensor(kept)), Some(Type::Tensor(new))) =
+            (graph.ty(buffer.value), graph.ty(update))
             && kept.dtype != new.dtype
         {
             let convert = Op::AsType { x: update, scalar_type: kept.dtype };
@@ -121,7 +123,11 @@ impl Lifter<'_> {
                 let graph = self.builder.graph();
                 let twice = graph.inputs.iter().any(|input| input.value == earlier);
                 let problem = if twice { "the slot takes two inputs" } else { "the slot holds a constant" };
-                return Err(LiftError::Forbidden { at: Where::Input(index), slot: self.named(slot), problem });
+                return Err(LiftError::Forbidden {
+                    at: Where::Input(index),
+                    slot: self.named(slot),
+                    problem,
+                });
             }
             let ty = match variant.slot_type {
                 SlotType::Tensor => Type::Tensor(self.declared("input", slot)?),
@@ -142,6 +148,9 @@ impl Lifter<'_> {
         let mut slots = Vec::with_capacity(buffers.len());
         for index in buffers {
             let slot = Slot::Tensor(Tid(index));
+            if self.slots.get(slot).is_some() {
+                return Err(self.boundary("mutable buffer", slot, "it takes an input as well"));
+            }
             let ty = self.declared("mutable buffer", slot)?;
             if ty.known_shape().is_none() {
                 return Err(self.boundary("mutable buffer", slot, "its size is not fixed"));
@@ -194,7 +203,8 @@ impl Lifter<'_> {
         };
         let Some(meta) = meta else { return Err(self.boundary(what, slot, "it has no metadata")) };
         let Some(dtype) = meta.scalar_type.dtype() else {
-            let problem = format!("its element type {} is none that tensors can have here", meta.scalar_type.code());
+            let problem =
+                format!("its element type {} is none that tensors can have here", meta.scalar_type.code());
             return Err(self.boundary(what, slot, problem));
         };
         let row_major = meta.dim_order.iter().enumerate().all(|(index, &axis)| usize::from(axis) == index);

@@ -1,11 +1,11 @@
 //! Walking a chain: each instruction becomes a node, a new content of some slots, or both.
 
 use pteron_ir::text::Printer;
-use pteron_ir::{Dim, Op, Place, Ssa, Type, ValueId};
+use pteron_ir::{Dim, Op, Place, Ssa, SymbolInfo, Type, ValueId};
 
+use super::control::Scan;
 use super::error::{LiftError, Where};
 use super::liveness::copied;
-use super::control::Scan;
 use super::{Lifter, Role};
 use crate::payload::translate::{Translate, translate};
 use crate::payload::{ChainId, Instruction, Slot, Tid, Vid, Wire};
@@ -67,7 +67,12 @@ impl Lifter<'_> {
         Ok(())
     }
 
-    fn instruction(&mut self, at: At, instruction: &Instruction, handed_on: &[Slot]) -> Result<(), LiftError> {
+    fn instruction(
+        &mut self,
+        at: At,
+        instruction: &Instruction,
+        handed_on: &[Slot],
+    ) -> Result<(), LiftError> {
         let results = &instruction.results;
         if let Some(from) = copied(&instruction.op)
             && self.copy(at, from, results)?
@@ -80,7 +85,8 @@ impl Lifter<'_> {
                 self.branch(at, cond, [*then_chain_idx, *else_chain_idx], handed_on)
             }
             Op::Scan { originals, sliced, body_chain_idx, scan_axis, .. } => {
-                let scan = Scan { originals, sliced, body: *body_chain_idx, axis: *scan_axis, outputs: results };
+                let scan =
+                    Scan { originals, sliced, body: *body_chain_idx, axis: *scan_axis, outputs: results };
                 self.scan(at, &scan, handed_on)
             }
             op => {
@@ -135,12 +141,15 @@ impl Lifter<'_> {
             let wire = lifter.payload.chain(at.chain).and_then(|chain| chain.instructions.get(at.index));
             wire.map_or_else(String::new, |wire| lifter.show_operands(&wire.op))
         };
+        let symbols = self.builder.graph().symbols.len();
         let values = match self.builder.append(op, at.place()) {
             Ok(values) => values,
             Err(source) => {
                 return Err(LiftError::Rule { at: at.into(), operands: operands(self), source });
             }
         };
+        let symbols = self.builder.graph().symbols.len() - symbols;
+        self.charge_types(at, (symbols * size_of::<SymbolInfo>()) as u64)?;
         for &value in &values {
             let Some(ty) = self.builder.graph().ty(value) else { continue };
             let (rank, bytes) = extent(ty);

@@ -182,7 +182,9 @@ impl Lifter<'_> {
 
     /// The type of one step's slice; `None` where there is no such axis, which the op's rule will say.
     fn slice_type(&self, value: ValueId, axis: i32) -> Option<Type> {
-        let Some(Type::Tensor(TensorType { dtype, shape })) = self.builder.graph().ty(value) else { return None };
+        let Some(Type::Tensor(TensorType { dtype, shape })) = self.builder.graph().ty(value) else {
+            return None;
+        };
         let from_end = if axis < 0 { shape.len() as i64 } else { 0 };
         let axis = usize::try_from(i64::from(axis) + from_end).ok()?;
         let mut shape: Vec<Dim> = shape.clone();

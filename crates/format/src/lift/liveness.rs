@@ -94,7 +94,8 @@ impl<'p> Liveness<'p> {
     pub(super) fn wanted(&mut self, chain: ChainId, live_out: impl IntoIterator<Item = Slot>) -> Wanted {
         let instructions = self.instructions(chain);
         let mut wanted = Wanted::new();
-        let is_control = |instruction: &Instruction| matches!(instruction.op, Op::If { .. } | Op::Scan { .. });
+        let is_control =
+            |instruction: &Instruction| matches!(instruction.op, Op::If { .. } | Op::Scan { .. });
         let Some(first) = instructions.iter().position(is_control) else { return wanted };
         let mut live: HashSet<Slot> = live_out.into_iter().collect();
         for (index, instruction) in instructions.iter().enumerate().skip(first).rev() {
@@ -163,7 +164,13 @@ fn loop_uses(body: &Effects, sliced: &[Tid], outputs: &[Slot]) -> HashSet<Slot> 
 
 /// Slots that a loop carries: written by a step, and read by the next one or after the loop. In the order of the
 /// node's own list where it names them, then by number, so that lifting what was emitted finds the same order.
-fn carried(body: &Effects, sliced: &[Tid], listed: &[Tid], outputs: &[Slot], live: &HashSet<Slot>) -> Vec<Slot> {
+fn carried(
+    body: &Effects,
+    sliced: &[Tid],
+    listed: &[Tid],
+    outputs: &[Slot],
+    live: &HashSet<Slot>,
+) -> Vec<Slot> {
     let uses = loop_uses(body, sliced, outputs);
     let outputs: HashSet<Slot> = outputs.iter().copied().collect();
     let mut written = body.writes.clone();

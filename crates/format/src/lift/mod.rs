@@ -10,6 +10,8 @@ mod chain;
 mod control;
 mod error;
 mod liveness;
+#[cfg(test)]
+mod random_tests;
 mod slots;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use pteron_ir::Op;
 use pteron_ir::op::FieldRef;
 
 use super::tables::{ChainId, Payload, ShapeDim, Slot, SlotVariant, Wire};
-use super::{VERSION, Tid, Vid};
+use super::{Tid, VERSION, Vid};
 use crate::{FormatError, Limits, Place, Result};
 
 /// Checks a payload that was read.
@@ -157,7 +157,8 @@ fn check_nesting(payload: &Payload, limits: &Limits) -> Result<()> {
     for chain in 0..count {
         extent(payload, limits, chain, 1, &mut seen)?;
     }
-    let roots = [("main_chain_idx", Some(payload.main_chain_idx)), ("init_chain_idx", payload.init_chain_idx)];
+    let roots =
+        [("main_chain_idx", Some(payload.main_chain_idx)), ("init_chain_idx", payload.init_chain_idx)];
     for (name, root) in roots {
         let Some(ChainId(root)) = root else { continue };
         check_index(|| place(name), root, count as u64, "chains")?;

@@ -172,7 +172,8 @@ pub(crate) fn run_module(module: &Module, seed: u64) -> Outcome {
     if let Some(init) = &module.init {
         let mut machine = ValueMachine::new(init, &derived);
         machine.nodes(&init.body);
-        derived = init.outputs.iter().map(|output| (output.name.clone(), machine.get(output.value))).collect();
+        derived =
+            init.outputs.iter().map(|output| (output.name.clone(), machine.get(output.value))).collect();
     }
     let main = &module.main;
     let mut machine = ValueMachine::new(main, &derived);
@@ -258,7 +259,8 @@ impl ValueMachine {
                             collected.push(number);
                         }
                     }
-                    let mut results: Vec<u64> = collected.iter().map(|steps| stack(steps, *scan_axis)).collect();
+                    let mut results: Vec<u64> =
+                        collected.iter().map(|steps| stack(steps, *scan_axis)).collect();
                     results.extend(carried);
                     results
                 }

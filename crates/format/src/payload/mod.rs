@@ -42,8 +42,7 @@ impl Payload {
         // A payload's tables hold no blobs, so there is nothing to borrow.
         let nothing = Bytes::zeroed(0);
         let source = Source::new(&nothing, limits);
-        let payload: Payload =
-            source.root(&Buffer::new(&bytes[tables], header::LENGTH as u64, limits))?;
+        let payload: Payload = source.root(&Buffer::new(&bytes[tables], header::LENGTH as u64, limits))?;
         payload.check(limits)?;
         Ok((payload, source.into_unknown()))
     }

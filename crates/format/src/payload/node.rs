@@ -18,8 +18,10 @@ pub(super) fn read(kind: OpKind, table: &Table<'_>) -> Result<Instruction> {
     let spec = kind.spec();
     let known = spec.fields.len() as u16 + u16::from(spec.result.slot != NO_SLOT);
     if let Some(slot) = (known..table.slots()).find(|&slot| table.has(slot)) {
-        let problem =
-            format!("a {} with a field {slot} that this reader does not know; a newer exporter wrote it", spec.name);
+        let problem = format!(
+            "a {} with a field {slot} that this reader does not know; a newer exporter wrote it",
+            spec.name
+        );
         return Err(table.problem(spec.name, problem));
     }
     let mut fields = Vec::with_capacity(spec.fields.len());
@@ -34,8 +36,12 @@ pub(super) fn read(kind: OpKind, table: &Table<'_>) -> Result<Instruction> {
 fn read_results(table: &Table<'_>, spec: &ResultSpec) -> Result<Vec<Slot>> {
     let (slot, name) = (spec.slot, spec.name);
     Ok(match spec.kind {
-        ResultKind::Tensor => vec![Slot::Tensor(Tid(required(table, name, table.optional_scalar(slot, name)?)?))],
-        ResultKind::Scalar => vec![Slot::Value(Vid(required(table, name, table.optional_scalar(slot, name)?)?))],
+        ResultKind::Tensor => {
+            vec![Slot::Tensor(Tid(required(table, name, table.optional_scalar(slot, name)?)?))]
+        }
+        ResultKind::Scalar => {
+            vec![Slot::Value(Vid(required(table, name, table.optional_scalar(slot, name)?)?))]
+        }
         ResultKind::Tensors => {
             let slots: Vec<u32> = required(table, name, table.vector(slot, name)?)?;
             slots.into_iter().map(|slot| Slot::Tensor(Tid(slot))).collect()

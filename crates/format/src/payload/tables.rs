@@ -10,9 +10,7 @@ use pteron_ir::op::{OpKind, World};
 
 use super::node;
 use crate::flatbuffer::{Builder, Offset, Table, TableFields};
-use crate::mirror::{
-    Field, List, Mirror, Source, Text, empty_union, mirror_enum, mirror_table, write_union,
-};
+use crate::mirror::{Field, List, Mirror, Source, Text, empty_union, mirror_enum, mirror_table, write_union};
 use crate::pte::ScalarType;
 use crate::{FormatError, Limits, Result};
 
@@ -149,6 +147,14 @@ mirror_enum! {
 }
 
 impl SlotVariant {
+    /// A slot as maps and names list it; a value slot counts as an integer.
+    pub fn of(slot: Slot) -> SlotVariant {
+        match slot {
+            Slot::Tensor(Tid(idx)) => SlotVariant { idx, slot_type: SlotType::Tensor },
+            Slot::Value(Vid(idx)) => SlotVariant { idx, slot_type: SlotType::IntValue },
+        }
+    }
+
     /// The slot itself.
     pub fn slot(&self) -> Slot {
         match self.slot_type {

@@ -1,9 +1,7 @@
 //! Payloads that come back as they were, and payloads that must not get through.
 
 use pteron_ir::Op;
-use pteron_ir::op::{
-    Field, FieldKind, FieldSpec, FloatArg, IndexArg, IntArg, OffsetArg, OpKind, ResultKind,
-};
+use pteron_ir::op::{Field, FieldKind, FieldSpec, FloatArg, IndexArg, IntArg, OffsetArg, OpKind, ResultKind};
 use pteron_tensor::DType;
 
 use super::*;
@@ -89,7 +87,7 @@ fn made_up(spec: &FieldSpec, fill: Fill, salt: u32) -> Field<Wire> {
         FieldKind::U64 => Field::U64(u64::MAX),
         FieldKind::F32 => Field::F32(-0.0),
         FieldKind::MaybeF32 => Field::MaybeF32(Some(0.0)),
-        FieldKind::Bool => Field::Bool(salt % 2 == 0),
+        FieldKind::Bool => Field::Bool(salt.is_multiple_of(2)),
         FieldKind::Str => Field::Str("tanh".into()),
         FieldKind::MaybeStr => Field::MaybeStr(Some(String::new())),
         FieldKind::MaybeStrs => Field::MaybeStrs(Some(texts())),
@@ -128,10 +126,8 @@ fn every_kind_of_node_comes_back_as_it_was() {
         assert_eq!(bytes.len() % 16, 0);
         assert_eq!(bytes, payload.encode().unwrap(), "encoding is not deterministic");
         let decoded = Payload::decode(&bytes, &limits()).unwrap();
-        for (want, got) in payload.instruction_chains[2]
-            .instructions
-            .iter()
-            .zip(&decoded.instruction_chains[2].instructions)
+        for (want, got) in
+            payload.instruction_chains[2].instructions.iter().zip(&decoded.instruction_chains[2].instructions)
         {
             assert_eq!(format!("{want:?}"), format!("{got:?}"), "also the sign of zeros");
         }
@@ -185,7 +181,10 @@ fn copy(x: u32, out: u32) -> Instruction {
 
 fn branch(then: u32, other: u32) -> Instruction {
     let (then_chain_idx, else_chain_idx) = (ChainId(then), ChainId(other));
-    Instruction { op: Op::If { cond: IntArg::Literal(1), then_chain_idx, else_chain_idx }, results: Vec::new() }
+    Instruction {
+        op: Op::If { cond: IntArg::Literal(1), then_chain_idx, else_chain_idx },
+        results: Vec::new(),
+    }
 }
 
 #[test]

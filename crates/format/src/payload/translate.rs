@@ -19,7 +19,10 @@ pub(crate) trait Translate<A: World, B: World> {
 }
 
 /// The op with its operands translated, in field order.
-pub(crate) fn translate<A: World, B: World, T: Translate<A, B>>(op: &Op<A>, by: &mut T) -> Result<Op<B>, T::Error> {
+pub(crate) fn translate<A: World, B: World, T: Translate<A, B>>(
+    op: &Op<A>,
+    by: &mut T,
+) -> Result<Op<B>, T::Error> {
     let mut fields = Vec::with_capacity(op.spec().fields.len());
     let mut failure = None;
     op.for_each_field(|spec, value| {

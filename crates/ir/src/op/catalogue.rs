@@ -6,7 +6,9 @@
 //! [`Typing`] and every field is in scope by reference.
 
 use super::field::{FieldOf, kind};
-use super::{DefaultValue, Field, FieldKind, FieldMut, FieldRef, FieldSpec, OpSpec, ResultKind, ResultSpec, World};
+use super::{
+    DefaultValue, Field, FieldKind, FieldMut, FieldRef, FieldSpec, OpSpec, ResultKind, ResultSpec, World,
+};
 use crate::graph::{Ssa, Type};
 use crate::rules::{RuleError, Typing};
 

@@ -208,7 +208,9 @@ impl<W: World> FieldMut<'_, W> {
             FieldMut::Tensor(tensor) => visit(tensor),
             FieldMut::MaybeTensor(Some(tensor)) => visit(tensor),
             FieldMut::Tensors(tensors) => tensors.iter_mut().for_each(visit),
-            FieldMut::Offset(OffsetArg::Tensor(tensor)) | FieldMut::Index(IndexArg::Tensor(tensor)) => visit(tensor),
+            FieldMut::Offset(OffsetArg::Tensor(tensor)) | FieldMut::Index(IndexArg::Tensor(tensor)) => {
+                visit(tensor)
+            }
             _ => {}
         }
     }

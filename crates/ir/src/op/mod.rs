@@ -9,7 +9,8 @@ mod field;
 pub(crate) use catalogue::apply_rule;
 pub use catalogue::{Op, OpKind};
 pub use field::{
-    DefaultValue, Field, FieldKind, FieldMut, FieldOf, FieldRef, FieldSpec, FloatArg, IndexArg, IntArg, OffsetArg, World,
+    DefaultValue, Field, FieldKind, FieldMut, FieldOf, FieldRef, FieldSpec, FloatArg, IndexArg, IntArg,
+    OffsetArg, World,
 };
 
 /// One entry of the catalogue as data.
@@ -137,10 +138,8 @@ mod tests {
     fn results_do_not_collide_with_fields() {
         for kind in OpKind::all() {
             let spec = kind.spec();
-            let wire_result = matches!(
-                spec.result.kind,
-                ResultKind::Tensor | ResultKind::Scalar | ResultKind::Tensors
-            );
+            let wire_result =
+                matches!(spec.result.kind, ResultKind::Tensor | ResultKind::Scalar | ResultKind::Tensors);
             assert_eq!(wire_result, spec.result.slot != NO_SLOT, "{}", spec.name);
             assert!(!wire_result || spec.result.slot as usize <= spec.fields.len(), "{}", spec.name);
         }

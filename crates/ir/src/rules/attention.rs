@@ -13,12 +13,18 @@ impl<'a> Typing<'a> {
         one(weight.map_or(x.dtype, |weight| promote(x.dtype, weight)), x.shape.clone())
     }
 
-    pub(crate) fn layer_norm(&mut self, x: ValueId, weight: Option<ValueId>, bias: Option<ValueId>) -> Results {
+    pub(crate) fn layer_norm(
+        &mut self,
+        x: ValueId,
+        weight: Option<ValueId>,
+        bias: Option<ValueId>,
+    ) -> Results {
         let x = self.normalised(x)?;
         let weight = self.per_feature("a weight", weight, x)?;
         let bias = self.per_feature("a bias", bias, x)?;
         // With a bias and no weight MLX keeps x's dtype.
-        let dtype = weight.map_or(x.dtype, |weight| promote(promote(x.dtype, weight), bias.unwrap_or(weight)));
+        let dtype =
+            weight.map_or(x.dtype, |weight| promote(promote(x.dtype, weight), bias.unwrap_or(weight)));
         one(dtype, x.shape.clone())
     }
 
@@ -75,12 +81,23 @@ impl<'a> Typing<'a> {
         }
         if let Some(freqs) = freqs {
             let freqs = self.float_tensor("freqs", freqs)?;
-            self.same_shape("periods and half the rotated features", &freqs.shape, &[Dim::known((dims / 2).into())])?;
+            self.same_shape(
+                "periods and half the rotated features",
+                &freqs.shape,
+                &[Dim::known((dims / 2).into())],
+            )?;
         }
         one(x.dtype, x.shape.clone())
     }
 
-    pub(crate) fn sdpa(&mut self, q: ValueId, k: ValueId, v: ValueId, mask: Option<ValueId>, causal: bool) -> Results {
+    pub(crate) fn sdpa(
+        &mut self,
+        q: ValueId,
+        k: ValueId,
+        v: ValueId,
+        mask: Option<ValueId>,
+        causal: bool,
+    ) -> Results {
         let (q, k, v) = self.attended(q, k, v)?;
         let (queries, keys) = (&q.shape[2], &k.shape[2]);
         if let Some(mask) = self.maybe(mask)? {
@@ -113,7 +130,9 @@ impl<'a> Typing<'a> {
         if layer_id.is_none_or(|layer| layer < 0) || scale.is_none() {
             return invalid("layer_id and scale must be given");
         }
-        for (what, dim) in [("the cache's batch and 1", &q.shape[0]), ("the cache's batch and 1", &k.shape[0])] {
+        for (what, dim) in
+            [("the cache's batch and 1", &q.shape[0]), ("the cache's batch and 1", &k.shape[0])]
+        {
             self.same_dim(what, dim, &Dim::known(1))?;
         }
         self.same_dim("features of keys and values", &k.shape[3], &v.shape[3])?;

@@ -12,7 +12,8 @@ impl Typing<'_> {
         for dim in &x.shape {
             self.same_dim("a size of a single element and 1", dim, &Dim::known(1))?;
         }
-        let value = if x.dtype == DType::Bool { self.symbols.fresh_size(Some(1)) } else { self.symbols.fresh_int() };
+        let value =
+            if x.dtype == DType::Bool { self.symbols.fresh_size(Some(1)) } else { self.symbols.fresh_int() };
         Ok(vec![Type::Int(value)])
     }
 
@@ -112,7 +113,13 @@ impl Typing<'_> {
 
     /// The body's parameters are the slices and the carried values, its results what is stacked and the next
     /// carried values.
-    pub(crate) fn scan(&mut self, originals: &[ValueId], carry: &[ValueId], body: &Block, axis: i32) -> Results {
+    pub(crate) fn scan(
+        &mut self,
+        originals: &[ValueId],
+        carry: &[ValueId],
+        body: &Block,
+        axis: i32,
+    ) -> Results {
         let Some(&first) = originals.first() else { return invalid("nothing to scan") };
         let first = self.tensor(first)?;
         let steps = first.shape[self.axis(axis.into(), first.shape.len())?].clone();
@@ -155,12 +162,21 @@ impl Typing<'_> {
 
     fn same_type(&self, dtype: DType, shape: &[Dim], other: &TensorType) -> Result<(), RuleError> {
         if dtype != other.dtype {
-            return Err(RuleError::DType { what: "a value that a loop passes on", got: other.dtype, want: dtype.name() });
+            return Err(RuleError::DType {
+                what: "a value that a loop passes on",
+                got: other.dtype,
+                want: dtype.name(),
+            });
         }
         self.same_shape("shapes of a value that a loop passes on", shape, &other.shape).map(drop)
     }
 
-    pub(crate) fn random_bits(&mut self, shape: &[IntArg<ValueId>], seed: Option<ValueId>, width: i32) -> Results {
+    pub(crate) fn random_bits(
+        &mut self,
+        shape: &[IntArg<ValueId>],
+        seed: Option<ValueId>,
+        width: i32,
+    ) -> Results {
         if let Some(seed) = seed {
             self.int(&IntArg::Value(seed))?;
         }

@@ -54,7 +54,13 @@ impl Typing<'_> {
         one(x.dtype, shape)
     }
 
-    pub(crate) fn gather(&mut self, x: ValueId, indices: &[ValueId], axes: &[i32], slice_sizes: &[i32]) -> Results {
+    pub(crate) fn gather(
+        &mut self,
+        x: ValueId,
+        indices: &[ValueId],
+        axes: &[i32],
+        slice_sizes: &[i32],
+    ) -> Results {
         let x = self.tensor(x)?;
         let rank = x.shape.len();
         if indices.len() != axes.len() || slice_sizes.len() != rank {
@@ -75,7 +81,10 @@ impl Typing<'_> {
         for (&slice, size) in slice_sizes.iter().zip(&x.shape) {
             let too_large = self.symbols.at_most(&Dim::known(slice.into()), size) == Verdict::No;
             if slice < 0 || too_large {
-                return invalid(format!("slices of {slice} from an axis of size {}", self.symbols.show(size)));
+                return invalid(format!(
+                    "slices of {slice} from an axis of size {}",
+                    self.symbols.show(size)
+                ));
             }
         }
         let mut shape = Vec::new();
@@ -87,7 +96,13 @@ impl Typing<'_> {
         one(x.dtype, shape)
     }
 
-    pub(crate) fn index_copy(&mut self, dst: ValueId, update: ValueId, indices: ValueId, axis: i32) -> Results {
+    pub(crate) fn index_copy(
+        &mut self,
+        dst: ValueId,
+        update: ValueId,
+        indices: ValueId,
+        axis: i32,
+    ) -> Results {
         let (dst, update) = (self.tensor(dst)?, self.tensor(update)?);
         let indices = self.int_tensor("an index", indices)?;
         let [count] = indices.shape.as_slice() else {
@@ -102,7 +117,13 @@ impl Typing<'_> {
 
     /// Indices and updates broadcast to each other; on the other axes they start at 0 and may be shorter than
     /// `x`, as in PyTorch.
-    pub(crate) fn scatter_add(&mut self, x: ValueId, indices: ValueId, updates: ValueId, axis: i32) -> Results {
+    pub(crate) fn scatter_add(
+        &mut self,
+        x: ValueId,
+        indices: ValueId,
+        updates: ValueId,
+        axis: i32,
+    ) -> Results {
         let (x, indices) = (self.tensor(x)?, self.int_tensor("an index", indices)?);
         let updates = self.tensor(updates)?;
         let rank = x.shape.len();

@@ -23,7 +23,9 @@ impl Typing<'_> {
             if mode != "nvfp4" {
                 return invalid(format!("mode {mode} has no global scale"));
             }
-            if !global_scale.dtype.is_float() || self.product(&global_scale.shape).is_some_and(|n| n != Dim::known(1)) {
+            if !global_scale.dtype.is_float()
+                || self.product(&global_scale.shape).is_some_and(|n| n != Dim::known(1))
+            {
                 return invalid("a global scale is one float");
             }
         }
@@ -110,7 +112,11 @@ impl Typing<'_> {
         }
         let affine = mode == "affine";
         if affine != biases.is_some() {
-            return invalid(if affine { "affine weights need biases" } else { "only affine weights have biases" });
+            return invalid(if affine {
+                "affine weights need biases"
+            } else {
+                "only affine weights have biases"
+            });
         }
         if affine != scales.dtype.is_float() || (!affine && scales.dtype != DType::U8) {
             let want = if affine { "a float" } else { "u8" };
@@ -122,7 +128,8 @@ impl Typing<'_> {
             }
             self.same_shape("scales and biases", &scales.shape, &biases.shape)?;
         }
-        let ([lead @ .., packed], [lead_scales @ .., groups]) = (w.shape.as_slice(), scales.shape.as_slice()) else {
+        let ([lead @ .., packed], [lead_scales @ .., groups]) = (w.shape.as_slice(), scales.shape.as_slice())
+        else {
             return Err(RuleError::Rank { what: "packed weights", got: 0, want: "1 or more".into() });
         };
         self.same_shape("rows of weights and scales", lead, lead_scales)?;

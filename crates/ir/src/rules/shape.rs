@@ -27,7 +27,8 @@ pub fn slice_range(size: usize, start: i64, stop: i64, step: i32) -> Option<Slic
             (start, (stop - start + step - 1).div_euclid(step))
         }
         _ => {
-            let (start, stop) = (from_front(start).clamp(-1, length - 1), from_front(stop).clamp(-1, length - 1));
+            let (start, stop) =
+                (from_front(start).clamp(-1, length - 1), from_front(stop).clamp(-1, length - 1));
             (start, (start - stop - step - 1).div_euclid(-step))
         }
     };
@@ -68,7 +69,8 @@ impl Typing<'_> {
             ones.chain(dims.iter().cloned()).collect()
         };
         let (sizes, reps) = (lead(&x.shape), lead(&reps));
-        let shape = sizes.iter().zip(&reps).map(|(size, reps)| self.times(size, reps)).collect::<Result<_, _>>()?;
+        let shape =
+            sizes.iter().zip(&reps).map(|(size, reps)| self.times(size, reps)).collect::<Result<_, _>>()?;
         one(x.dtype, shape)
     }
 
@@ -88,7 +90,10 @@ impl Typing<'_> {
         let pieces = match sizes.as_slice() {
             [piece] => self.equal_pieces(&x.shape[at], piece)?,
             _ => {
-                let sum = sizes.iter().try_fold(Dim::known(0), |sum, size| sum.add(size)).ok_or(RuleError::Overflow)?;
+                let sum = sizes
+                    .iter()
+                    .try_fold(Dim::known(0), |sum, size| sum.add(size))
+                    .ok_or(RuleError::Overflow)?;
                 self.same_dim("the axis and the sum of its pieces", &x.shape[at], &sum)?;
                 sizes
             }
@@ -165,14 +170,11 @@ impl Typing<'_> {
         }
         let total = self.product(&x.shape);
         let mismatch = |rules: &Self, target: &[Dim]| {
-            Err(RuleError::Dims {
-                what: "element counts",
-                a: rules.show(&x.shape),
-                b: rules.show(target),
-            })
+            Err(RuleError::Dims { what: "element counts", a: rules.show(&x.shape), b: rules.show(target) })
         };
         if let Some(&at) = unknown.first() {
-            let others: Vec<Dim> = target.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, d)| d.clone()).collect();
+            let others: Vec<Dim> =
+                target.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, d)| d.clone()).collect();
             target[at] = match (&total, self.product(&others).as_ref().and_then(Dim::as_known)) {
                 (Some(total), Some(0)) if total.as_known().is_some() => return mismatch(self, &target),
                 (Some(total), Some(rest)) if rest != 0 => match total.divide_exactly(rest) {
@@ -199,12 +201,19 @@ impl Typing<'_> {
                 Some(at) => drop(left.swap_remove(at)),
                 None => match dim.as_known().and_then(|known| divisor.checked_mul(known)) {
                     Some(product) => divisor = product,
-                    None => return self.symbols.fresh_size(None),
+                    None => return self.part_of_product(&left, divisor),
                 },
             }
         }
         let exact = self.product(&left).and_then(|product| product.divide_exactly(divisor));
-        exact.unwrap_or_else(|| self.symbols.fresh_size(None))
+        exact.unwrap_or_else(|| self.part_of_product(&left, divisor))
+    }
+
+    /// A size of which nothing is known but that it is a product over something that `divisor` divides.
+    fn part_of_product(&mut self, dims: &[Dim], divisor: i64) -> Dim {
+        let bound = |dim: &Dim| self.symbols.upper(dim).filter(|bound| *bound >= 0);
+        let most = dims.iter().try_fold(1i64, |most, dim| most.checked_mul(bound(dim)?));
+        self.symbols.fresh_size(most.map(|most| most / divisor.max(1)))
     }
 
     pub(crate) fn transpose(&mut self, x: ValueId, perm: &[i32]) -> Results {
@@ -261,8 +270,13 @@ impl Typing<'_> {
             return invalid("a slice with step 0");
         }
         let Some(axis) = axis.as_known() else {
-            return Ok(shape.iter().map(|dim| self.symbols.upper(dim)).collect::<Vec<_>>().into_iter()
-                .map(|most| self.symbols.fresh_size(most)).collect());
+            return Ok(shape
+                .iter()
+                .map(|dim| self.symbols.upper(dim))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|most| self.symbols.fresh_size(most))
+                .collect());
         };
         let at = self.axis(axis, shape.len())?;
         let size = &shape[at];
@@ -281,12 +295,17 @@ impl Typing<'_> {
     fn symbolic_slice(&mut self, size: &Dim, start: &Dim, stop: &Dim, step: i32) -> Dim {
         let zero = Dim::known(0);
         let inside = |rules: &Self, bound: &Dim| {
-            rules.symbols.at_most(&zero, bound) == Verdict::Yes && rules.symbols.at_most(bound, size) == Verdict::Yes
+            rules.symbols.at_most(&zero, bound) == Verdict::Yes
+                && rules.symbols.at_most(bound, size) == Verdict::Yes
         };
         let to_the_end = stop.as_known().is_some_and(|stop| stop >= i64::from(i32::MAX))
             || self.symbols.at_most(size, stop) == Verdict::Yes;
         let stop = if to_the_end { size } else { stop };
-        if step == 1 && inside(self, start) && inside(self, stop) && self.symbols.at_most(start, stop) == Verdict::Yes {
+        if step == 1
+            && inside(self, start)
+            && inside(self, stop)
+            && self.symbols.at_most(start, stop) == Verdict::Yes
+        {
             if let Some(count) = stop.sub(start) {
                 return count;
             }

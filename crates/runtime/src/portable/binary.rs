@@ -12,22 +12,22 @@ use Kernel::{Compare, FloatPair, Logical};
 #[derive(Clone, Copy)]
 pub(crate) struct Arithmetic {
     int: fn(i64, i64) -> i64,
-    float: fn(f64, f64) -> f64,
+    /// `None` where floats have no meaning.
+    float: Option<fn(f64, f64) -> f64>,
     /// Whether a zero among integer divisors is an error.
     divides: bool,
 }
 
 const fn arith(name: &'static str, int: fn(i64, i64) -> i64, float: fn(f64, f64) -> f64) -> Operator {
-    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float, divides: false }))
+    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float: Some(float), divides: false }))
 }
 
 const fn division(name: &'static str, int: fn(i64, i64) -> i64, float: fn(f64, f64) -> f64) -> Operator {
-    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float, divides: true }))
+    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float: Some(float), divides: true }))
 }
 
 const fn bits(name: &'static str, int: fn(i64, i64) -> i64) -> Operator {
-    // Floats are refused before the loop sees them.
-    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float: |_, _| f64::NAN, divides: false }))
+    row(name, 2, Kernel::Arithmetic(Arithmetic { int, float: None, divides: false }))
 }
 
 pub(super) const TABLE: &[Operator] = &[
@@ -43,8 +43,8 @@ pub(super) const TABLE: &[Operator] = &[
     row("aten::div.Scalar_out", 2, FloatPair(|a, b| a / b)),
     whole("aten::div.out_mode", 3, divide_rounding),
     whole("aten::div.Scalar_mode_out", 3, divide_rounding),
-    division("aten::floor_divide.out", floor_divide, |a, b| floor_quotient(a, b)),
-    division("aten::floor_divide.Scalar_out", floor_divide, |a, b| floor_quotient(a, b)),
+    division("aten::floor_divide.out", floor_divide, floor_quotient),
+    division("aten::floor_divide.Scalar_out", floor_divide, floor_quotient),
     division("aten::fmod.Tensor_out", i64::wrapping_rem, |a, b| a % b),
     division("aten::fmod.Scalar_out", i64::wrapping_rem, |a, b| a % b),
     division("aten::remainder.Tensor_out", remainder, float_remainder),
@@ -63,7 +63,7 @@ pub(super) const TABLE: &[Operator] = &[
     row("aten::xlogy.OutTensor", 2, FloatPair(xlogy)),
     row("aten::logaddexp.out", 2, FloatPair(log_add_exp)),
     row("aten::logaddexp2.out", 2, FloatPair(|a, b| log_add_exp(a * LN_2, b * LN_2) / LN_2)),
-    arith("aten::heaviside.out", |x, at_zero| step_int(x, at_zero), step_float),
+    arith("aten::heaviside.out", step_int, step_float),
     bits("aten::bitwise_and.Tensor_out", |a, b| a & b),
     bits("aten::bitwise_and.Scalar_out", |a, b| a & b),
     bits("aten::bitwise_or.Tensor_out", |a, b| a | b),
@@ -74,6 +74,10 @@ pub(super) const TABLE: &[Operator] = &[
     bits("aten::bitwise_left_shift.Tensor_Scalar_out", shift_left),
     bits("aten::bitwise_right_shift.Tensor_out", shift_right),
     bits("aten::bitwise_right_shift.Tensor_Scalar_out", shift_right),
+    bits("aten::__lshift__.Scalar_out", shift_left),
+    bits("aten::__lshift__.Tensor_out", shift_left),
+    bits("aten::__rshift__.Scalar_out", shift_right),
+    bits("aten::__rshift__.Tensor_out", shift_right),
     row("aten::eq.Tensor_out", 2, Compare(|a, b| a == b, |a, b| a == b)),
     row("aten::eq.Scalar_out", 2, Compare(|a, b| a == b, |a, b| a == b)),
     row("aten::ne.Tensor_out", 2, Compare(|a, b| a != b, |a, b| a != b)),
@@ -148,8 +152,9 @@ pub(super) fn arithmetic(call: &Call<'_>, op: &Arithmetic) -> Results {
             one(lanes::from_ints(common, shape, a.into_iter().zip(b).map(|(a, b)| (op.int)(a, b))))
         }
         (a, b) => {
+            let Some(float) = op.float else { return invalid(format!("{common} has no bits to work on")) };
             let zipped = a.into_floats().into_iter().zip(b.into_floats());
-            one(lanes::from_floats(float_result(call, common), shape, zipped.map(|(a, b)| (op.float)(a, b))))
+            one(lanes::from_floats(float_result(call, common), shape, zipped.map(|(a, b)| float(a, b))))
         }
     }
 }
@@ -232,10 +237,12 @@ fn scaled_pair(
 fn divide_rounding(call: &Call<'_>) -> Results {
     match call.text(2)? {
         "" => float_pair(call, |a, b| a / b),
-        "floor" => arithmetic(call, &Arithmetic { int: floor_divide, float: floor_quotient, divides: true }),
+        "floor" => {
+            arithmetic(call, &Arithmetic { int: floor_divide, float: Some(floor_quotient), divides: true })
+        }
         "trunc" => arithmetic(
             call,
-            &Arithmetic { int: i64::wrapping_div, float: |a, b| (a / b).trunc(), divides: true },
+            &Arithmetic { int: i64::wrapping_div, float: Some(|a, b| (a / b).trunc()), divides: true },
         ),
         other => invalid(format!("division does not know the rounding {other:?}")),
     }

@@ -6,6 +6,7 @@ use super::lanes::{self, Lanes, pick_elements};
 use super::shape::{slice_range, wrap_index};
 use super::walk::{Walk, around, axis, broadcast_shape, row_major};
 use super::{Call, Kernel, Operator, Outs, PortableError, Results, invalid, one, whole};
+use crate::reference::interpret::extent;
 use pteron_tensor::{DType, HostTensor, TensorError};
 
 pub(super) const TABLE: &[Operator] = &[
@@ -149,8 +150,7 @@ fn indexed(
     for index in by_axis.iter().flatten() {
         shape = broadcast_shape(&shape, index.shape())?;
     }
-    // The lists alone: the result is at least as large unless an axis is empty.
-    call.admit(&shape)?;
+    bound(call, &shape)?;
     let strides = row_major(x.shape());
     let mut offsets = vec![0usize; pteron_tensor::element_count(&shape).unwrap_or(0)];
     for (at, index) in by_axis.iter().enumerate() {
@@ -174,13 +174,23 @@ fn indexed(
     };
     let ((outer, outer_strides), (inner, inner_strides)) = (part(before), part(after));
     let full = [outer.as_slice(), &shape, &inner].concat();
-    call.admit(&full)?;
+    bound(call, &full)?;
     let inner_places: Vec<usize> = Walk::new(&inner, &inner_strides, 0).collect();
     let places = Walk::new(&outer, &outer_strides, 0).flat_map(|outer| {
         let inner_places = &inner_places;
         offsets.iter().flat_map(move |offset| inner_places.iter().map(move |inner| outer + offset + inner))
     });
     Ok((full, places.collect()))
+}
+
+/// Refuses a list of places that is too long to make; it may be longer than what is written when places repeat.
+fn bound(call: &Call<'_>, shape: &[usize]) -> Result<(), PortableError> {
+    const MOST_PLACES: u64 = 1 << 28;
+    call.charge(shape)?;
+    match extent(shape) {
+        places if places <= MOST_PLACES => Ok(()),
+        places => invalid(format!("{places} places are indexed")),
+    }
 }
 
 fn index(call: &Call<'_>) -> Results {

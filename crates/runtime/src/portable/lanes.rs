@@ -99,8 +99,9 @@ macro_rules! float_lanes {
     })* };
 }
 float_lanes!(
-    f16: |value| f16::from_f64(value as f64), f16::from_f64;
-    bf16: |value| bf16::from_f64(value as f64), bf16::from_f64;
+    // By way of f32: `half` drops the low half of an f64 before it looks for ties.
+    f16: |value| f16::from_f32(value as f32), |value| f16::from_f32(value as f32);
+    bf16: |value| bf16::from_f32(value as f32), |value| bf16::from_f32(value as f32);
     f32: |value| value as f32, |value| value as f32;
     f64: |value| value as f64, |value| value
 );
@@ -134,7 +135,12 @@ pub(crate) fn from_ints(
     shape: Vec<usize>,
     values: impl IntoIterator<Item = i64>,
 ) -> Result<HostTensor, TensorError> {
-    let values = values.into_iter();
+    // Collected first: one copy of the loop for each dtype, not one for each dtype of each operator.
+    store_ints(dtype, shape, &values.into_iter().collect::<Vec<_>>())
+}
+
+fn store_ints(dtype: DType, shape: Vec<usize>, values: &[i64]) -> Result<HostTensor, TensorError> {
+    let values = values.iter().copied();
     if dtype == DType::Bool {
         return from_elements::<u8>(dtype, shape, values.map(|value| (value != 0).into()));
     }
@@ -147,7 +153,11 @@ pub(crate) fn from_floats(
     shape: Vec<usize>,
     values: impl IntoIterator<Item = f64>,
 ) -> Result<HostTensor, TensorError> {
-    let values = values.into_iter();
+    store_floats(dtype, shape, &values.into_iter().collect::<Vec<_>>())
+}
+
+fn store_floats(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<HostTensor, TensorError> {
+    let values = values.iter().copied();
     if dtype == DType::Bool {
         return from_elements::<u8>(dtype, shape, values.map(|value| (value != 0.0).into()));
     }
@@ -245,6 +255,14 @@ pub(crate) fn pick_elements(
     tensor: &HostTensor,
     shape: Vec<usize>,
     mut places: impl Iterator<Item = usize>,
+) -> Result<HostTensor, TensorError> {
+    pick_places(tensor, shape, &mut places)
+}
+
+fn pick_places(
+    tensor: &HostTensor,
+    shape: Vec<usize>,
+    places: &mut dyn Iterator<Item = usize>,
 ) -> Result<HostTensor, TensorError> {
     let mut out = HostTensor::zeros(tensor.dtype(), shape)?;
     let source: &Bytes = tensor.bytes();

@@ -128,6 +128,11 @@ pub(crate) fn find(name: &str) -> Option<&'static Operator> {
     FAMILIES.iter().copied().flatten().find(|row| row.name == name)
 }
 
+/// Whether programs may call an operator of that name outside their delegates; an overload is written after a dot.
+pub fn knows_operator(name: &str) -> bool {
+    find(name).is_some()
+}
+
 impl Operator {
     /// Computes; the results fit the out arguments in number, but not yet in dtype and size.
     pub(crate) fn run(&self, call: &Call<'_>) -> Results {

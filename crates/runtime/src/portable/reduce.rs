@@ -109,13 +109,11 @@ fn best(values: &Lanes, places: impl Iterator<Item = usize>, largest: bool) -> O
     places.reduce(|kept, next| if beats(next, kept) { next } else { kept })
 }
 
-/// For each group, where its extreme lies: the member's number and the element's.
-fn extremes(
-    call: &Call<'_>,
-    axes: &[i64],
-    keep: bool,
-    largest: bool,
-) -> Result<(Vec<usize>, Vec<(usize, usize)>), PortableError> {
+/// The shape that is left, and for each group where its extreme lies: the member's number and the element's.
+type Extremes = (Vec<usize>, Vec<(usize, usize)>);
+
+/// The extreme of each group.
+fn extremes(call: &Call<'_>, axes: &[i64], keep: bool, largest: bool) -> Result<Extremes, PortableError> {
     let (x, groups) = grouped(call, axes, keep)?;
     if groups.members.is_empty() && groups.starts.clone().next().is_some() {
         return invalid(format!("nothing to choose from along the reduced axes of {:?}", x.shape()));

@@ -76,7 +76,7 @@ fn resolve(sizes: &[i64], count: usize) -> Result<Vec<usize>, PortableError> {
     let open = sizes.iter().filter(|&&size| size == -1).count();
     let fits = match open {
         0 => known == count,
-        1 => known != 0 && count % known == 0,
+        1 => known != 0 && count.is_multiple_of(known),
         _ => false,
     };
     if !fits {

@@ -1,23 +1,24 @@
 //! Inputs and outputs of a method as a caller sees them, and the check of what a caller gives.
 
-use super::buffers::Uses;
 use super::method::{Instruction, Method, ValuePlan};
 use super::{Argument, ArgumentKind, Bound};
 use crate::backend::ProgramGraphs;
 use crate::{Error, Result, Value};
 use pteron_ir::{Graph, Type, ValueId};
+use std::collections::HashSet;
 
 /// What the arguments of a method are read from.
 pub(super) struct Arguments<'a> {
     pub(super) method: &'a Method,
-    pub(super) uses: &'a Uses,
+    /// Values that the method uses.
+    pub(super) used: &'a HashSet<usize>,
     pub(super) graphs: &'a ProgramGraphs,
 }
 
 impl Arguments<'_> {
     pub(super) fn inputs(&self) -> Vec<Argument> {
         let inputs = self.method.inputs.iter();
-        inputs.map(|&value| self.argument(value, self.consumer(value), self.uses.is_used(value))).collect()
+        inputs.map(|&value| self.argument(value, self.consumer(value), self.used.contains(&value))).collect()
     }
 
     pub(super) fn outputs(&self) -> Vec<Argument> {

@@ -2,21 +2,22 @@
 //! backend about every op, and plans every method. Whatever can be refused is refused here, not in mid-run.
 
 use super::arguments;
-use super::buffers::{Buffers, Uses, place, shares_arena};
+use super::buffers::{Buffers, shares_arena, used};
 use super::files::Files;
 use super::metadata;
 use super::method::{Method, Source, ValuePlan, operator_name};
-use super::tensors::{TensorPlan, TensorSource};
+use super::tensors::TensorPlan;
 use super::{BufferInfo, DelegateInfo, Inner, MethodInfo, Options};
 use crate::backend::{
     Backend, BufferId, DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl, Scope,
 };
+use crate::error::UnsupportedOp;
 use crate::reference::interpret::show_place;
 use crate::reference::{self, Reference};
 use crate::{Error, Result, Weights};
 use indexmap::IndexMap;
 use pteron_format::payload::Payload;
-use pteron_format::pte::{DataLocation, EValue, ExecutionPlan};
+use pteron_format::pte::{DataLocation, ExecutionPlan};
 use pteron_format::{Limits, lift};
 use pteron_ir::text::Printer;
 use pteron_ir::{Graph, Module, Op, Type};
@@ -68,13 +69,13 @@ pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
     for (plan, delegates) in planned.iter().zip(by_method) {
         let modules: Vec<_> = delegates.iter().map(|(id, delegate)| (*id, delegate.module.clone())).collect();
         let source = Source { file: &files.name, plan, delegates: &modules };
-        let (method, uses) = plan_method(files, &source, shared, &mut buffers, limits)?;
+        let method = plan_method(files, &source, shared, &mut buffers, limits)?;
         for (number, value) in method.values.iter().enumerate() {
-            if let ValuePlan::Tensor(TensorPlan { source: TensorSource::Constant(tensor), .. }) = value {
+            if let ValuePlan::Tensor(TensorPlan { constant: Some(tensor), .. }) = value {
                 weights.add_program(format!("{}:{number}", method.name), tensor.clone());
             }
         }
-        let arguments = arguments::Arguments { method: &method, uses: &uses, graphs: &graphs };
+        let arguments = arguments::Arguments { method: &method, used: &used(&method), graphs: &graphs };
         let info = MethodInfo {
             name: method.name.clone(),
             inputs: arguments.inputs(),
@@ -196,7 +197,7 @@ fn plan_ops(
                 }
             });
             if let Some((node, reason)) = refused {
-                return Err(Error::UnsupportedOp {
+                return Err(Error::UnsupportedOp(Box::new(UnsupportedOp {
                     file: graphs.file.clone(),
                     method: graph.method.clone(),
                     delegate: graph.delegate,
@@ -204,7 +205,7 @@ fn plan_ops(
                     backend: backend.name().to_owned(),
                     op: Printer::new(part).node(node).to_string(),
                     reason,
-                });
+                })));
             }
         }
     }
@@ -286,72 +287,21 @@ fn plan_method(
     shared: bool,
     buffers: &mut Buffers,
     limits: &Limits,
-) -> Result<(Method, Uses)> {
+) -> Result<Method> {
     let mut initial: HashMap<usize, HostTensor> = HashMap::new();
     let mut method = source.method(|number, table| {
         let error = |problem| source.error(format!("value {number}"), problem);
         let mut plan = TensorPlan::new(table, limits).map_err(error)?;
         if let Some(tensor) = files.stored(table, &plan).map_err(error)? {
-            match table.allocation_info {
-                None => plan.source = TensorSource::Constant(tensor),
+            match plan.place {
+                None => plan.constant = Some(tensor),
                 Some(_) => drop(initial.insert(number, tensor)),
             }
         }
         Ok(plan)
     })?;
-    let uses = note_uses(&method);
-    let inputs: HashSet<usize> = method.inputs.iter().copied().collect();
-    let mut names = HashSet::new();
-    for number in 0..method.values.len() {
-        let (ValuePlan::Tensor(plan), Some(EValue::Tensor(table))) =
-            (&mut method.values[number], source.plan.values.get(number))
-        else {
-            continue;
-        };
-        if inputs.contains(&number) || table.allocation_info.is_none() {
-            continue;
-        }
-        let start = initial.remove(&number);
-        let ty = (plan.dtype, plan.sizes.as_slice());
-        let found = match place(table).filter(|_| shared) {
-            Some(offset) => buffers.shared(offset, ty, start, limits)?,
-            None if start.is_some() || uses.read_first(number) => {
-                let name =
-                    table.extra_tensor_info.as_ref().map(|extra| extra.fully_qualified_name.to_string());
-                let name = name.filter(|name| !name.is_empty() && names.insert(name.clone()));
-                let name = name.unwrap_or_else(|| format!("value{number}"));
-                buffers.own(&method.name, name, ty, start, limits)?
-            }
-            None => continue,
-        };
-        plan.source = TensorSource::Buffer(found);
-    }
-    Ok((method, uses))
-}
-
-/// In which way each value is first used, in the order of the instructions; outputs are read at the end.
-fn note_uses(method: &Method) -> Uses {
-    fn note(uses: &mut Uses, method: &Method, value: usize, read: bool) {
-        match &method.values[value] {
-            ValuePlan::Ints(items) if uses.is_new_list(value) => {
-                items.iter().for_each(|&item| uses.note(item, read));
-            }
-            ValuePlan::Tensors(items) if uses.is_new_list(value) => {
-                items.iter().flatten().for_each(|&item| uses.note(item, read));
-            }
-            _ => {}
-        }
-        uses.note(value, read);
-    }
-    let mut uses = Uses::default();
-    for instruction in method.chains.iter().flatten() {
-        instruction.for_each_read(|value| note(&mut uses, method, value, true));
-        instruction.for_each_written(|value| note(&mut uses, method, value, false));
-    }
-    for &output in &method.outputs {
-        note(&mut uses, method, output, true);
-    }
-    uses
+    method.buffers = buffers.find(&method, source.plan, shared, initial, limits)?;
+    Ok(method)
 }
 
 fn count_operators(plan: &ExecutionPlan) -> IndexMap<String, usize> {

@@ -1,7 +1,7 @@
 //! One method as it runs: values with where they come from, and instructions whose arguments are sorted into
 //! what is read and what is written.
 
-use super::tensors::{TensorPlan, TensorSource};
+use super::tensors::{Place, TensorPlan};
 use crate::backend::GraphId;
 use crate::portable::{self, Operator, Outs};
 use crate::{Error, Result, Value};
@@ -18,6 +18,8 @@ pub(crate) struct Method {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) chains: Vec<Vec<Instruction>>,
+    /// Places that hold a buffer of the session, with its number.
+    pub(crate) buffers: Vec<(Place, usize)>,
 }
 
 /// What a value is when a run begins.
@@ -120,6 +122,7 @@ impl Source<'_> {
             outputs: self.indices("outputs", &self.plan.outputs)?,
             chains,
             values,
+            buffers: Vec::new(),
         })
     }
 
@@ -150,7 +153,7 @@ impl Source<'_> {
         };
         let mut constant = None;
         instruction.for_each_written(|value| {
-            if let ValuePlan::Tensor(TensorPlan { source: TensorSource::Constant(_), .. }) = values[value] {
+            if let ValuePlan::Tensor(TensorPlan { constant: Some(_), .. }) = values[value] {
                 constant = Some(value);
             }
         });

@@ -13,7 +13,7 @@ mod tensors;
 pub(crate) use arguments::check as check_input;
 pub(crate) use buffers::ProgramBuffer;
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
-pub(crate) use tensors::{TensorPlan, TensorSource};
+pub(crate) use tensors::{Place, TensorPlan};
 
 use crate::backend::{Backend, BufferId, DeviceInfo, GraphId, Loaded, MemoryReport};
 use crate::registry::Registry;
@@ -301,9 +301,7 @@ impl Program {
         let info = self.method(method)?;
         let plan = &self.0.methods[self.position(method)?];
         let between = plan.values.iter().map(|value| match value {
-            ValuePlan::Tensor(TensorPlan { dtype, sizes, source: TensorSource::Run, .. }) => {
-                sizes.iter().fold(dtype.size() as u64, |bytes, &dim| bytes.saturating_mul(dim as u64))
-            }
+            ValuePlan::Tensor(plan) if plan.constant.is_none() => plan.bytes(),
             _ => 0,
         });
         let between = between.fold(0, u64::saturating_add);

@@ -1,5 +1,4 @@
-//! Tensors of the program itself: what they are, and where their contents come from. The file plans them into
-//! shared memory; here each is a value, and only those that outlive a call are kept.
+//! Tensors of the program itself: their type, their place in planned memory, and constant contents.
 
 use crate::reference::interpret::extent;
 use crate::value::describe_tensor;
@@ -15,22 +14,26 @@ pub(crate) struct TensorPlan {
     /// The shape, or its upper bound.
     pub(crate) sizes: Vec<usize>,
     pub(crate) dynamic: bool,
-    pub(crate) source: TensorSource,
+    /// Dims from outer to inner in memory.
+    pub(crate) order: Vec<u8>,
+    /// Where in planned memory it lies, if it does.
+    pub(crate) place: Option<Place>,
+    /// Contents that never change.
+    pub(crate) constant: Option<HostTensor>,
 }
 
-/// Where a tensor's contents come from.
-#[derive(Clone, Debug)]
-pub(crate) enum TensorSource {
-    /// Set during the run.
-    Run,
-    /// The same for ever.
-    Constant(HostTensor),
-    /// A buffer of the session, by number.
-    Buffer(usize),
+/// A place in planned memory. Tensors at one place share it: a view that the exporter left out is a second
+/// tensor at the place of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    /// The arena, from 1.
+    pub(crate) arena: u32,
+    /// Bytes from its start.
+    pub(crate) offset: u64,
 }
 
 impl TensorPlan {
-    /// Type and sizes of a table, its contents still open.
+    /// Type and place of a table, its contents still open.
     pub(super) fn new(table: &pte::Tensor, limits: &Limits) -> Result<TensorPlan, String> {
         let dtype = table.scalar_type.dtype();
         let dtype = dtype
@@ -50,7 +53,15 @@ impl TensorPlan {
             TensorShapeDynamism::DynamicBound => true,
             TensorShapeDynamism::DynamicUnbound => return Err("a size without a bound".into()),
         };
-        Ok(TensorPlan { dtype, sizes, dynamic, source: TensorSource::Run })
+        let place = table.allocation_info.as_ref();
+        let place = place.map(|details| Place { arena: details.memory_id, offset: details.offset() });
+        Ok(TensorPlan { dtype, sizes, dynamic, order: table.dim_order.to_vec(), place, constant: None })
+    }
+
+    /// Bytes at the declared sizes.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Checked when the plan was made.
+        element_count(&self.sizes).unwrap_or(0) as u64 * self.dtype.size() as u64
     }
 
     /// Refuses a tensor that this one cannot hold. A dynamic one is held to its number of elements, as in
@@ -68,6 +79,20 @@ impl TensorPlan {
             describe_tensor(tensor.dtype(), tensor.shape()),
             self
         )))
+    }
+
+    /// The bytes of another tensor of the same place, seen as this one. `None` where that means nothing: the
+    /// sizes differ, or one of them has its dims in another order.
+    pub(crate) fn view(&self, tensor: &HostTensor, order: &[u8]) -> Option<HostTensor> {
+        if (tensor.dtype(), tensor.shape(), order) == (self.dtype, &self.sizes[..], &self.order[..]) {
+            return Some(tensor.clone());
+        }
+        let plain = |order: &[u8]| order.iter().copied().eq(0..order.len() as u8);
+        if self.dynamic || !plain(order) || !plain(&self.order) || tensor.bytes().len() as u64 != self.bytes()
+        {
+            return None;
+        }
+        HostTensor::new(self.dtype, self.sizes.clone(), tensor.bytes().clone()).ok()
     }
 }
 

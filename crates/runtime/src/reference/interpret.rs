@@ -284,7 +284,7 @@ impl<'a> Machine<'a> {
         });
         let operands = if operands.is_empty() { "nothing".to_owned() } else { operands.join(", ") };
         let op = Printer::new(self.context.graph).node(node).to_string();
-        Error::Node { op, place: show_place(node), operands, source }
+        Error::Node { op, place: show_place(node), operands, source: Box::new(source) }
     }
 }
 

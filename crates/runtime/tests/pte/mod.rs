@@ -1,11 +1,12 @@
 //! Builds small `.pte` files: delegates from the text form, values and instructions by hand.
 
 #![allow(dead_code)] // each test file uses its part
+#![allow(clippy::unwrap_used)] // a file that cannot be built fails its test
 
 use pteron_format::pte::{
-    AllocationDetails, BackendDelegate, BackendDelegateDataReference, Chain, DataLocation, DelegateCall, EValue,
-    ExecutionPlan, Instruction, JumpFalseCall, KernelCall, MoveCall, NamedData, Operator, Program, SubsegmentOffsets,
-    Tensor, TensorShapeDynamism,
+    AllocationDetails, BackendDelegate, BackendDelegateDataReference, Chain, DataLocation, DelegateCall,
+    EValue, ExecutionPlan, Instruction, JumpFalseCall, KernelCall, MoveCall, NamedData, Operator, Program,
+    SubsegmentOffsets, Tensor, TensorShapeDynamism,
 };
 use pteron_format::{List, Segment, WriteOptions, emit, pte};
 use pteron_ir::parse_module;
@@ -32,6 +33,8 @@ pub(crate) struct Method {
     delegates: Vec<BackendDelegate>,
     steps: Vec<Instruction>,
     arenas: Vec<i64>,
+    /// Bytes of the first arena that are taken.
+    taken: u32,
 }
 
 impl Method {
@@ -44,7 +47,8 @@ impl Method {
             operators: Vec::new(),
             delegates: Vec::new(),
             steps: Vec::new(),
-            arenas: vec![0, 4096],
+            arenas: vec![0, 1 << 24],
+            taken: 0,
         }
     }
 
@@ -67,9 +71,18 @@ impl Method {
         }
     }
 
+    /// Room of its own in the first arena.
+    pub(crate) fn take(&mut self, dtype: DType, sizes: &[i32]) -> u32 {
+        let offset = self.taken;
+        let bytes = sizes.iter().product::<i32>() as u32 * dtype.size() as u32;
+        self.taken = (offset + bytes).next_multiple_of(16);
+        offset
+    }
+
     /// A planned tensor of the run.
     pub(crate) fn tensor(&mut self, dtype: DType, sizes: &[i32]) -> i32 {
-        self.value(EValue::Tensor(Box::new(Method::table(dtype, sizes, Some((1, 0))))))
+        let offset = self.take(dtype, sizes);
+        self.placed(dtype, sizes, 1, offset)
     }
 
     /// A tensor at a place of an arena.
@@ -82,7 +95,8 @@ impl Method {
 
     /// A planned tensor whose sizes are bounds.
     pub(crate) fn dynamic(&mut self, dtype: DType, sizes: &[i32]) -> i32 {
-        let mut table = Method::table(dtype, sizes, Some((1, 0)));
+        let offset = self.take(dtype, sizes);
+        let mut table = Method::table(dtype, sizes, Some((1, offset)));
         table.shape_dynamism = TensorShapeDynamism::DynamicBound;
         self.value(EValue::Tensor(Box::new(table)))
     }
@@ -198,7 +212,10 @@ impl File {
         }
         let program = Program {
             execution_plan: self.plans.into(),
-            constant_segment: Some(SubsegmentOffsets { segment_index: 0, offsets: self.constant_offsets.into() }),
+            constant_segment: Some(SubsegmentOffsets {
+                segment_index: 0,
+                offsets: self.constant_offsets.into(),
+            }),
             named_data: self.named.into(),
             ..Program::default()
         };

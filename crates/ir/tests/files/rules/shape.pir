@@ -122,7 +122,8 @@ graph "padding"
 graph "other shapes of the same elements"
   symbol T in 2..=64
   symbol B in 1..=4
-  symbol open in 0..
+  symbol rows in 0..=256
+  symbol all in 0..=2048
   input %0 "x": f32[B, T, 8]
   input %1 "k": f32[2, 3, 4]
   input %2 "b": int(B)
@@ -136,8 +137,8 @@ graph "other shapes of the same elements"
   %9: f32[B, T, 2, 4] = reshape(x=%0, shape=[%2, %3, 2, 4])
   %10: f32[B, 2*T, 4] = reshape(x=%0, shape=[%2, -1, 4])
   %11: f32[B, T, 8] = reshape(x=%0, shape=[%2, %3, -1])
-  %12: f32[open, 8] = reshape(x=%0, shape=[-1, 8])
-  %13: f32[open] = reshape(x=%0, shape=[-1])
+  %12: f32[rows, 8] = reshape(x=%0, shape=[-1, 8])
+  %13: f32[all] = reshape(x=%0, shape=[-1])
   %14: f32[1] = reshape(x=%4, shape=[-1])
   %15: f32[] = reshape(x=%4, shape=[])
   %16: f32[4, 0] = reshape(x=%5, shape=[4, 0])

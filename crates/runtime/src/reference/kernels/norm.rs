@@ -194,7 +194,8 @@ mod tests {
         let every = of(&(0..24).collect::<Vec<_>>());
         let outer: Vec<f64> =
             (0..3).map(|j| of(&(0..8).map(|k| k / 4 * 12 + j * 4 + k % 4).collect::<Vec<_>>())).collect();
-        let cases: [(Option<&[i32]>, &[usize], Vec<f64>); 4] = [
+        type Case<'a> = (Option<&'a [i32]>, &'a [usize], Vec<f64>);
+        let cases: [Case<'_>; 4] = [
             (None, &[], vec![every]),
             (Some(&[]), &[1, 1, 1], vec![every]),
             (Some(&[0, -1]), &[3], outer.clone()),

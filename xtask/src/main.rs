@@ -11,8 +11,10 @@ mod fuzz;
 mod interop;
 mod miri;
 mod mutate;
+mod parallel;
 mod sample;
 mod stamp;
+mod start;
 mod workspace;
 
 use std::process::ExitCode;
@@ -36,6 +38,7 @@ enum Command {
     MutateWorker(mutate::WorkerArguments),
     Fuzz(fuzz::Arguments),
     Miri(miri::Arguments),
+    Parallel(parallel::Arguments),
 }
 
 /// Whether a command that ran to its end found what it hoped for.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::MutateWorker(arguments) => mutate::work(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Miri(arguments) => miri::run(&arguments),
+        Command::Parallel(arguments) => parallel::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

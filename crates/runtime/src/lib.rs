@@ -11,25 +11,21 @@ mod error;
 mod execute;
 mod memory;
 mod portable;
+mod program;
+pub mod reference;
 pub mod registry;
+mod session;
 mod value;
+mod weights;
 
 pub use backend::{BufferId, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
 pub use error::{Error, NodeError, Result, UnsupportedOp};
-pub use value::{DeviceTensor, Value};
-
-mod program;
-mod session;
-mod weights;
-
+pub use portable::{PortableError, knows_operator};
 pub use program::{
     Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, MethodInfo, Options, Program,
 };
-pub use session::{Session, SessionOptions, SessionSnapshot};
-pub use weights::{WeightTotals, Weights};
-
-pub mod reference;
-
-pub use portable::{PortableError, knows_operator};
 pub use reference::kernels::KernelError;
+pub use session::{Session, SessionOptions, SessionSnapshot};
+pub use value::{DeviceTensor, Value};
+pub use weights::{WeightTotals, Weights};

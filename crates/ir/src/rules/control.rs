@@ -6,6 +6,9 @@ use crate::graph::{Block, TensorType, Type, ValueId};
 use crate::op::IntArg;
 use pteron_tensor::DType;
 
+/// An integer that is a sum of more symbols than this is as good as unknown.
+const MOST_TERMS: usize = 8;
+
 impl Typing<'_> {
     pub(crate) fn item_int(&mut self, x: ValueId) -> Results {
         let x = self.tensor(x)?;
@@ -67,6 +70,8 @@ impl Typing<'_> {
             None if a.as_known().is_some() && b.as_known().is_some() => return Err(RuleError::Overflow),
             None => self.symbols.fresh_int(),
         };
+        // Sums of ever more symbols would cost ever more to add to.
+        let value = if value.parts().1.len() > MOST_TERMS { self.symbols.fresh_int() } else { value };
         if value.as_known().is_some_and(|value| i32::try_from(value).is_err()) {
             return invalid(format!("{} does not fit 32 bits", self.symbols.show(&value)));
         }

@@ -24,9 +24,10 @@ use kernels::Datum;
 use kernels::random::Key;
 use liveness::BlockLife;
 use pteron_format::Limits;
-use pteron_ir::{Graph, Op, Ssa, Type, TypeSource};
+use pteron_ir::{Builder, Dim, Effect, Graph, Op, Output, Ssa, TensorType, Type, TypeSource, ValueId};
 use pteron_tensor::{HostTensor, Scalar};
 use state::ReferenceState;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The reference backend.
@@ -228,4 +229,61 @@ pub(crate) fn run_init(
         Datum::Scalar(_) => Err(Error::Invalid("an init graph gives a number".into())),
     });
     tensors.collect()
+}
+
+/// Computes one op for a backend that has no kernel for it. Ops with bodies or effects are not for this: they
+/// belong to whoever runs the graph.
+pub fn run_op(
+    op: &Op<Ssa>,
+    operands: &[(ValueId, Value)],
+    limits: &Limits,
+    control: &RunControl,
+) -> Result<Vec<Value>> {
+    if matches!(op, Op::If { .. } | Op::Scan { .. }) || op.effect() != Effect::Pure {
+        return Err(Error::Invalid(format!("{} is not run alone", op.spec().name)));
+    }
+    let mut graph = Graph::default();
+    let (mut inputs, mut numbers) = (Vec::new(), HashMap::new());
+    for (value, given) in operands {
+        let (ty, datum) = match given {
+            Value::Int(number) => (Type::Int(Dim::known(*number)), Datum::Scalar(Scalar::Int(*number))),
+            Value::Float(number) => (Type::Float, Datum::Scalar(Scalar::Float(*number))),
+            Value::Bool(truth) => (Type::Bool, Datum::Scalar(Scalar::Bool(*truth))),
+            other => {
+                let tensor = other
+                    .to_tensor()?
+                    .ok_or_else(|| Error::Invalid(format!("{} as operand", other.describe())))?;
+                (Type::Tensor(TensorType::known(tensor.dtype(), tensor.shape())), Datum::Tensor(tensor))
+            }
+        };
+        numbers.insert(*value, graph.add_input("", ty));
+        inputs.push(datum);
+    }
+    let mut op = op.clone();
+    op.for_each_field_mut(|_, mut field| {
+        let renumber =
+            |value: &mut ValueId| *value = numbers.get(value).copied().unwrap_or(ValueId(u32::MAX));
+        field.for_each_tensor(&mut { renumber });
+        field.for_each_scalar(&mut { renumber });
+    });
+    let mut builder = Builder::new(graph);
+    let results = builder.append(op, None).map_err(|error| Error::Invalid(error.to_string()))?;
+    let mut graph = builder.finish();
+    graph.outputs = results
+        .into_iter()
+        .map(|value| Output { name: String::new(), value, ty: graph.values[value.0 as usize].ty.clone() })
+        .collect();
+    let mut effects = Effects { cache: None, key: Key::new(0) };
+    let life = BlockLife::of(&graph);
+    let context = Context {
+        id: GraphId(0),
+        graph: &graph,
+        life: &life,
+        limits,
+        control,
+        effects: &mut effects,
+        elsewhere: 0,
+    };
+    let outputs = interpret::run(context, inputs, &[], &mut [])?;
+    Ok(outputs.into_iter().map(interpret::to_value).collect())
 }

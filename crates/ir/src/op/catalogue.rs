@@ -22,6 +22,7 @@ macro_rules! catalogue {
         /// An op with its operands and attributes; results are listed beside it.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)] // the fields' meaning is the entry's documentation
+        #[allow(clippy::large_enum_variant)] // only `MetalKernel` is large, and entries stay plain lists of fields
         pub enum Op<W: World> {
             $( #[doc = $doc] $Name { $( $field: <kind::$Kind as FieldOf<W>>::Type ),* } ),*
         }

@@ -305,10 +305,9 @@ impl Typing<'_> {
             && inside(self, start)
             && inside(self, stop)
             && self.symbols.at_most(start, stop) == Verdict::Yes
+            && let Some(count) = stop.sub(start)
         {
-            if let Some(count) = stop.sub(start) {
-                return count;
-            }
+            return count;
         }
         let most = self.symbols.upper(size);
         self.symbols.fresh_size(most)

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Backend to run on [default: the first that is there]
     #[arg(long)]
     backend: Option<String>,
-    /// Only cases whose name matches: *, ?, [abc] and {this,that}
+    /// Only cases whose name matches: `*`, `?`, `[abc]` and `{this,that}`
     #[arg(long, value_name = "GLOB")]
     filter: Option<String>,
     /// Take every program through the graph and back (read, lift, emit, write, read) before it runs

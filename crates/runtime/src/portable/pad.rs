@@ -61,7 +61,7 @@ fn constant(call: &Call<'_>) -> Results {
 
 /// The element that stands for one outside: `None` when the axis is too short for it.
 fn reflect(index: i64, size: i64) -> Option<i64> {
-    let folded = if index < 0 { -index } else { index };
+    let folded = index.saturating_abs();
     let folded = if folded >= size { 2 * (size - 1) - folded } else { folded };
     (0..size).contains(&folded).then_some(folded)
 }
@@ -80,7 +80,7 @@ fn mirrored(call: &Call<'_>, stand_in: fn(i64, i64) -> Option<i64>) -> Results {
     let mut places: Vec<usize> = vec![0];
     for (axis, &(before, size)) in extents.iter().enumerate() {
         let dim = x.shape()[axis] as i64;
-        let offsets = (0..size as i64).map(|index| stand_in(index - before, dim));
+        let offsets = (0..size as i64).map(|index| stand_in(index.saturating_sub(before), dim));
         let Some(offsets) = offsets.collect::<Option<Vec<i64>>>() else {
             return invalid(format!("an axis of size {dim} is too short for its pads"));
         };

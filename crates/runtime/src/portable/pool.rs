@@ -75,24 +75,24 @@ impl Windows {
         };
         let mut count = if ceil { room.div_ceil(stride) } else { room / stride } + 1;
         // The last window must begin inside the input or its left pad.
-        if ceil && (count - 1) * stride >= size + pad {
+        if ceil && (count - 1).saturating_mul(stride) >= size + pad {
             count -= 1;
         }
         Ok(Windows { size, kernel, stride, pad, dilation, count })
     }
 
-    /// Input positions of a window.
+    /// Input positions of a window: only those inside, however large the kernel.
     fn inside(self, window: usize) -> impl Iterator<Item = usize> + Clone {
         let start = window * self.stride;
-        let places =
-            (0..self.kernel).filter_map(move |index| (start + index * self.dilation).checked_sub(self.pad));
-        places.filter(move |&place| place < self.size)
+        let first = self.pad.saturating_sub(start).div_ceil(self.dilation);
+        let end = (self.size + self.pad).saturating_sub(start).div_ceil(self.dilation).min(self.kernel);
+        (first..end).map(move |index| start + index * self.dilation - self.pad)
     }
 
     /// Elements of a window, counting pads but not what lies beyond them.
     fn padded(self, window: usize) -> usize {
         let start = window * self.stride;
-        (start + self.kernel).min(self.size + 2 * self.pad) - start
+        start.saturating_add(self.kernel).min(self.size + 2 * self.pad).saturating_sub(start)
     }
 }
 
@@ -174,8 +174,10 @@ fn adaptive_avg_pool(call: &Call<'_>) -> Results {
     let [rows, columns] = both(call.ints(1)?, [1, 1])?;
     call.admit(&[plane.count, rows, columns])?;
     let values = lanes::floats(x);
-    let span =
-        |index: usize, size: usize, count: usize| index * size / count..((index + 1) * size).div_ceil(count);
+    let span = |index: usize, size: usize, count: usize| {
+        let cut = |index: usize| index as u128 * size as u128;
+        (cut(index) / count as u128) as usize..cut(index + 1).div_ceil(count as u128) as usize
+    };
     let mut means = Vec::new();
     for number in 0..plane.count {
         let at = number * plane.rows * plane.columns;

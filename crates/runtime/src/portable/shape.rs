@@ -297,7 +297,7 @@ fn unfold(call: &Call<'_>) -> Results {
     shape[at] = (length - size) / step + 1;
     shape.push(size);
     strides.push(strides[at]);
-    strides[at] *= step as isize;
+    strides[at] = strides[at].saturating_mul(step as isize);
     strided(call, shape, strides, 0)
 }
 

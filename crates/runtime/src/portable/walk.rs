@@ -30,7 +30,12 @@ impl Walk {
     pub(crate) fn new(shape: &[usize], strides: &[isize], offset: isize) -> Walk {
         Walk {
             shape: shape.to_vec(),
-            strides: strides.to_vec(),
+            // A stride that is never taken may be anything.
+            strides: shape
+                .iter()
+                .zip(strides)
+                .map(|(&dim, &stride)| if dim > 1 { stride } else { 0 })
+                .collect(),
             index: vec![0; shape.len()],
             at: offset,
             left: element_count(shape).unwrap_or(0),

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pteron_runtime::{Options, Program, SessionOptions, Value};
+use pteron_runtime::{Options, Program, Session, SessionOptions, Value};
 
 use crate::Outcome;
 use crate::cache::Cache;
@@ -63,8 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 
 /// The bytes of all outputs of each of so many runs in a fresh session.
 fn outputs_of(program: &Program, start: &Start, runs: usize) -> Result<Vec<Vec<u8>>> {
-    let options = SessionOptions { cache: start.cache.clone(), ..SessionOptions::default() };
-    let mut session = program.session_with(&options).map_err(failed)?;
+    let mut session = session_of(program, start)?;
     let mut results = Vec::with_capacity(runs);
     for _ in 0..runs {
         let outputs = session.run(&start.method, &start.inputs).map_err(failed)?;
@@ -75,6 +74,11 @@ fn outputs_of(program: &Program, start: &Start, runs: usize) -> Result<Vec<Vec<u
     Ok(results)
 }
 
+fn session_of(program: &Program, start: &Start) -> Result<Session> {
+    let options = SessionOptions { cache: start.cache.clone(), ..SessionOptions::default() };
+    program.session_with(&options).map_err(failed)
+}
+
 /// Runs per second over `threads` sessions.
 fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) -> Result<f64> {
     let begin = Instant::now();
@@ -82,10 +86,11 @@ fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) ->
     let counts = thread::scope(|scope| {
         let spawn = |_| {
             scope.spawn(|| {
+                let mut session = session_of(program, start)?;
                 let mut count = 0u32;
                 while Instant::now() < until {
-                    outputs_of(program, start, 10)?;
-                    count += 10;
+                    session.run(&start.method, &start.inputs).map_err(failed)?;
+                    count += 1;
                 }
                 Ok(count)
             })

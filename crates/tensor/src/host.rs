@@ -116,6 +116,11 @@ impl HostTensor {
         &self.data
     }
 
+    /// The same tensor over the same memory, with a count of holders of its own: [`Bytes::counted_apart`].
+    pub fn counted_apart(&self) -> HostTensor {
+        HostTensor { dtype: self.dtype, shape: self.shape.clone(), data: self.data.counted_apart() }
+    }
+
     /// The elements, if they are of type `T`. Bools are read as `u8` through [`HostTensor::bytes`].
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         self.expect::<T>()?;

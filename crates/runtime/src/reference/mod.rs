@@ -89,7 +89,9 @@ struct LoadedReference {
 
 impl Loaded for LoadedReference {
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
-        Ok(Box::new(ReferenceState::new(self.graphs.clone(), options, &self.limits)?))
+        let apart = |graph: &Prepared| graph.constants.iter().map(HostTensor::counted_apart).collect();
+        let constants = self.prepared.iter().map(apart).collect();
+        Ok(Box::new(ReferenceState::new(self.graphs.clone(), constants, options, &self.limits)?))
     }
 
     fn run(
@@ -134,6 +136,7 @@ impl LoadedReference {
         let graph = &graph.module.main;
         let inputs = arguments(graph, inputs)?;
         let elsewhere = state.bytes_outside(id);
+        let constants = state.constants(id);
         let contents = state.pending();
         let context = Context {
             id,
@@ -144,7 +147,7 @@ impl LoadedReference {
             effects: &mut contents.effects,
             elsewhere,
         };
-        let outputs = interpret::run(context, inputs, &prepared.constants, &mut contents.buffers[id.0])?;
+        let outputs = interpret::run(context, inputs, &constants, &mut contents.buffers[id.0])?;
         let converted = graph.outputs.iter().zip(outputs).map(|(output, datum)| match (&output.ty, datum) {
             // The file declares what a caller gets: argmax gives u32 and is declared i64.
             (Type::Tensor(declared), Datum::Tensor(tensor)) => {

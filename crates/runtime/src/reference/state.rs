@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// The state of one session.
 pub(super) struct ReferenceState {
     graphs: Arc<ProgramGraphs>,
+    /// By graph: the program's constants, counted apart so that sessions on several threads share no counter.
+    constants: Vec<Arc<[HostTensor]>>,
     committed: Contents,
     /// What runs since the last commit have made of it.
     pending: Option<Contents>,
@@ -44,6 +46,7 @@ impl ReferenceState {
     /// Zeroed buffers, an empty cache, the generator at its seed.
     pub(super) fn new(
         graphs: Arc<ProgramGraphs>,
+        constants: Vec<Arc<[HostTensor]>>,
         options: &StateOptions,
         limits: &Limits,
     ) -> Result<ReferenceState> {
@@ -74,7 +77,12 @@ impl ReferenceState {
         let cache = options.cache.as_ref().map(Cache::new).transpose();
         let cache = cache.map_err(|error| Error::Cache(error.to_string()))?;
         let effects = Effects { cache, key: Key::new(options.seed) };
-        Ok(ReferenceState { graphs, committed: Contents { buffers, effects }, pending: None })
+        Ok(ReferenceState { graphs, constants, committed: Contents { buffers, effects }, pending: None })
+    }
+
+    /// The constants of a graph.
+    pub(super) fn constants(&self, graph: GraphId) -> Arc<[HostTensor]> {
+        self.constants.get(graph.0).cloned().unwrap_or_default()
     }
 
     /// Bytes of the buffers of all other graphs.

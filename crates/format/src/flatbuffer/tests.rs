@@ -1,3 +1,5 @@
+//! The checked reader against tables that the `flatbuffers` crate builds, and against damaged ones.
+
 use super::*;
 use crate::{FormatError, Limits};
 

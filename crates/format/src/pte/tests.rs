@@ -1,3 +1,5 @@
+//! Programs built by hand: every value and instruction kind there and back, layout, limits, and damaged files.
+
 use std::io::Write;
 
 use pteron_tensor::{Bytes, DType};

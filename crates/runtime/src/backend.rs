@@ -136,6 +136,32 @@ pub struct GraphId(pub usize);
 pub struct LoadOptions {
     /// Bounds on memory and work.
     pub limits: Limits,
+    /// How closely results follow the program's own types.
+    pub precision: Precision,
+    /// Where weights live.
+    pub mode: LoadMode,
+}
+
+/// How closely a backend follows the types that a program computes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Activations are rounded to no type narrower than the program's own.
+    #[default]
+    Exact,
+    /// Activations may be rounded further where that is faster: to 8 bits per group before a quantised weight.
+    Fast,
+}
+
+/// Where a loaded program keeps the weights that it does not pack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LoadMode {
+    /// In the mapped file; pages come as they are touched.
+    #[default]
+    Map,
+    /// In the mapped file, locked into memory where the system allows it.
+    Lock,
+    /// In memory of the backend's own, resident before the load returns.
+    Copy,
 }
 
 /// What a backend is told when a session opens.

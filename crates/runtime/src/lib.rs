@@ -18,7 +18,7 @@ mod session;
 mod value;
 mod weights;
 
-pub use backend::{BufferId, RunControl, Scope};
+pub use backend::{BufferId, LoadMode, Precision, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
 pub use error::{Error, NodeError, Result, UnsupportedOp};
 pub use portable::{PortableError, knows_operator};

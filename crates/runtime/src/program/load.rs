@@ -100,7 +100,8 @@ pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
     let cache_layers = metadata::cache_layers(&metadata, &graphs);
     let cache_spec = metadata::cache_spec(&metadata, cache_layers.as_ref(), metadata::context(&metadata));
     let weights = Arc::new(weights);
-    let load_options = LoadOptions { limits: limits.clone() };
+    let load_options =
+        LoadOptions { limits: limits.clone(), precision: options.precision, mode: options.mode };
     let loaded = backend.load(graphs.clone(), weights.clone(), &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);

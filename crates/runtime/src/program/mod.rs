@@ -15,7 +15,7 @@ pub(crate) use buffers::ProgramBuffer;
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 
-use crate::backend::{Backend, BufferId, DeviceInfo, GraphId, Loaded, MemoryReport};
+use crate::backend::{Backend, BufferId, DeviceInfo, GraphId, LoadMode, Loaded, MemoryReport, Precision};
 use crate::registry::Registry;
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
 use files::Files;
@@ -39,6 +39,10 @@ pub struct Options {
     pub registry: Registry,
     /// Bounds on what the file may ask for.
     pub limits: Limits,
+    /// How closely results follow the program's own types.
+    pub precision: Precision,
+    /// Where weights live.
+    pub mode: LoadMode,
 }
 
 /// A `.ptd` file that goes with a program.

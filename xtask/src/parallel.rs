@@ -1,6 +1,7 @@
 //! `cargo xtask parallel`: one program, many sessions at once. Shows that they give what one gives, bit for bit, and how
 //! throughput grows with threads.
 
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,15 +30,26 @@ pub(crate) struct Arguments {
     /// Seconds of each throughput measurement.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
+    /// Only print the runs per second of one thread: what a process of its own is asked for.
+    #[arg(long, hide = true)]
+    rate: bool,
 }
 
-/// Measurements of each kind; the medians are printed.
+/// Measurements of each kind, taken in turn; the medians are printed.
 const REPEATS: usize = 5;
+
+/// What throughput is measured over. Two processes share nothing but the machine, so they show how far two threads
+/// could get on it.
+const KINDS: [&str; 3] = ["1 thread", "2 threads", "2 processes"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let case = Case::read(&Cache::locate()?.set("models").join(&arguments.model))?;
     let program = Program::open(&case.program(), &[], &Options::default()).map_err(failed)?;
     let start = Start::read(&case)?;
+    if arguments.rate {
+        println!("{}", throughput(&program, &start, 1, arguments.seconds)?);
+        return Ok(Outcome::Good);
+    }
     let alone = outputs_of(&program, &start, arguments.runs)?;
     let together = thread::scope(|scope| {
         let spawn = |_| scope.spawn(|| outputs_of(&program, &start, arguments.runs));
@@ -47,15 +59,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let differing =
         together.iter().flat_map(|outputs| outputs.iter().zip(&alone)).filter(|(a, b)| a != b).count();
 
-    println!("{:>8} {:>12} {:>8}", "threads", "runs/s", "ratio");
-    let mut first = None;
-    for count in [1, 2] {
-        let mut rates = (0..REPEATS)
-            .map(|_| throughput(&program, &start, count, arguments.seconds))
-            .collect::<Result<Vec<_>>>()?;
+    let mut rates = [const { Vec::new() }; KINDS.len()];
+    for _ in 0..REPEATS {
+        rates[0].push(throughput(&program, &start, 1, arguments.seconds)?);
+        rates[1].push(throughput(&program, &start, 2, arguments.seconds)?);
+        rates[2].push(rate_of_processes(arguments, 2)?);
+    }
+    println!("{:<12} {:>10} {:>7}", "", "runs/s", "ratio");
+    let medians = rates.map(|mut rates| {
         rates.sort_by(f64::total_cmp);
-        let median = rates[REPEATS / 2];
-        println!("{count:>8} {median:>12.0} {:>8.2}", median / *first.get_or_insert(median));
+        rates[REPEATS / 2]
+    });
+    for (kind, median) in KINDS.iter().zip(medians) {
+        println!("{kind:<12} {median:>10.0} {:>7.2}", median / medians[0]);
     }
     println!("{} runs, {differing} differ", arguments.threads * arguments.runs);
     Ok(if differing == 0 { Outcome::Good } else { Outcome::Bad })
@@ -99,6 +115,26 @@ fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) ->
         workers.into_iter().map(join).collect::<Result<Vec<u32>>>()
     })?;
     Ok(f64::from(counts.iter().sum::<u32>()) / begin.elapsed().as_secs_f64())
+}
+
+/// Runs per second of so many processes at once, each with one session.
+fn rate_of_processes(arguments: &Arguments, processes: usize) -> Result<f64> {
+    let program = std::env::current_exe().map_err(|error| Error::message(error.to_string()))?;
+    let spawn = |_| {
+        Command::new(&program)
+            .args(["parallel", "--rate", "--model", &arguments.model])
+            .args(["--seconds", &arguments.seconds.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let children = (0..processes).map(spawn).collect::<std::io::Result<Vec<_>>>();
+    let mut sum = 0.0;
+    for child in children.map_err(|error| Error::message(error.to_string()))? {
+        let output = child.wait_with_output().map_err(|error| Error::message(error.to_string()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        sum += text.trim().parse::<f64>().map_err(|_| Error::message("a process gave no figure"))?;
+    }
+    Ok(sum)
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

@@ -2,8 +2,8 @@
 //! their last use, so an op that updates one may do it in place.
 
 use super::cost;
-use super::kernels::cache::Cache;
-use super::kernels::random::{self, Key};
+use super::effects::Effects;
+use super::kernels::random;
 use super::kernels::{self, Datum, KernelError, Operands, ResultType};
 use super::liveness::{BlockLife, reads_once};
 use super::memory::{Held, address};
@@ -17,15 +17,6 @@ use pteron_ir::op::ResultKind;
 use pteron_ir::text::Printer;
 use pteron_ir::{Block, Dim, Graph, Node, Op, Symbols, TensorType, Type, TypeSource, ValueId, infer};
 use pteron_tensor::{DType, HostTensor, Scalar, element_count};
-
-/// What ops change besides their results.
-#[derive(Clone, Debug)]
-pub(super) struct Effects {
-    /// The off-graph cache, where the session has one.
-    pub(super) cache: Option<Cache>,
-    /// Where the random generator stands.
-    pub(super) key: Key,
-}
 
 /// Everything that a run of a graph needs besides its arguments.
 pub(super) struct Context<'a> {

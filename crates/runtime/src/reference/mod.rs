@@ -3,6 +3,7 @@
 
 mod control;
 mod cost;
+mod effects;
 mod estimate;
 pub(crate) mod interpret;
 pub(crate) mod kernels;
@@ -12,6 +13,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use effects::Effects;
 pub(crate) use estimate::run_bytes;
 
 use crate::backend::{
@@ -19,9 +21,8 @@ use crate::backend::{
     StateOptions,
 };
 use crate::{Error, Result, Value, Weights};
-use interpret::{Context, Effects};
+use interpret::Context;
 use kernels::Datum;
-use kernels::random::Key;
 use liveness::BlockLife;
 use pteron_format::Limits;
 use pteron_ir::{Builder, Dim, Effect, Graph, Op, Output, Ssa, TensorType, Type, TypeSource, ValueId};
@@ -134,7 +135,7 @@ impl LoadedReference {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         };
         let graph = &graph.module.main;
-        let inputs = arguments(graph, inputs)?;
+        let inputs = check_inputs(graph, inputs)?.into_iter().map(datum).collect();
         let elsewhere = state.bytes_outside(id);
         let constants = state.constants(id);
         let contents = state.pending();
@@ -160,9 +161,25 @@ impl LoadedReference {
     }
 }
 
+/// An input that has been held against what the graph declares.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// A tensor in host memory.
+    Tensor(HostTensor),
+    /// A number.
+    Scalar(Scalar),
+}
+
+fn datum(argument: Argument) -> Datum {
+    match argument {
+        Argument::Tensor(tensor) => Datum::Tensor(tensor),
+        Argument::Scalar(scalar) => Datum::Scalar(scalar),
+    }
+}
+
 /// Inputs as the graph wants them: exact dtypes, known sizes equal, no size above its bound. Least sizes are not
 /// held to: exporters overstate them.
-fn arguments(graph: &Graph, inputs: &[Value]) -> Result<Vec<Datum>> {
+pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
     if inputs.len() != graph.inputs.len() {
         return Err(Error::InputCount {
             method: graph.name.clone(),
@@ -192,21 +209,21 @@ fn arguments(graph: &Graph, inputs: &[Value]) -> Result<Vec<Datum>> {
                         None => graph.symbols.upper(dim).is_none_or(|most| size as i64 <= most),
                     });
                 if fits {
-                    return Ok(Datum::Tensor(tensor));
+                    return Ok(Argument::Tensor(tensor));
                 }
                 Err(wanted(show()))
             }
             // On the wire integers have 32 bits.
             Some(Type::Int(_)) => match value.as_int() {
-                Some(number) if i32::try_from(number).is_ok() => Ok(Datum::Scalar(Scalar::Int(number))),
+                Some(number) if i32::try_from(number).is_ok() => Ok(Argument::Scalar(Scalar::Int(number))),
                 _ => Err(wanted("an integer of 32 bits".into())),
             },
             Some(Type::Float) => match value.as_scalar() {
-                Some(scalar @ Scalar::Float(_)) => Ok(Datum::Scalar(scalar)),
+                Some(scalar @ Scalar::Float(_)) => Ok(Argument::Scalar(scalar)),
                 _ => Err(wanted("a float".into())),
             },
             Some(Type::Bool) => match value.as_scalar() {
-                Some(scalar @ Scalar::Bool(_)) => Ok(Datum::Scalar(scalar)),
+                Some(scalar @ Scalar::Bool(_)) => Ok(Argument::Scalar(scalar)),
                 _ => Err(wanted("a truth value".into())),
             },
             None => Err(wanted("a defined value".into())),
@@ -224,7 +241,7 @@ pub(crate) fn run_init(
     control: &RunControl,
 ) -> Result<Vec<HostTensor>> {
     let life = BlockLife::of(graph);
-    let mut effects = Effects { cache: None, key: Key::new(0) };
+    let mut effects = Effects::none();
     let context = Context { id, graph, life: &life, limits, control, effects: &mut effects, elsewhere: 0 };
     let outputs = interpret::run(context, Vec::new(), constants, &mut [])?;
     let tensors = outputs.into_iter().map(|datum| match datum {
@@ -234,15 +251,29 @@ pub(crate) fn run_init(
     tensors.collect()
 }
 
-/// Computes one op for a backend that has no kernel for it. Ops with bodies or effects are not for this: they
-/// belong to whoever runs the graph.
+/// Computes one op for a backend that has no kernel for it. Ops with bodies are not for this: they belong to
+/// whoever runs the graph; ops with an effect need [`Effects`].
 pub fn run_op(
     op: &Op<Ssa>,
     operands: &[(ValueId, Value)],
     limits: &Limits,
     control: &RunControl,
 ) -> Result<Vec<Value>> {
-    if matches!(op, Op::If { .. } | Op::Scan { .. }) || op.effect() != Effect::Pure {
+    if op.effect() != Effect::Pure {
+        return Err(Error::Invalid(format!("{} is not run alone", op.spec().name)));
+    }
+    run_op_with(op, operands, &mut Effects::none(), limits, control)
+}
+
+/// The same, for every op but those with bodies.
+fn run_op_with(
+    op: &Op<Ssa>,
+    operands: &[(ValueId, Value)],
+    effects: &mut Effects,
+    limits: &Limits,
+    control: &RunControl,
+) -> Result<Vec<Value>> {
+    if matches!(op, Op::If { .. } | Op::Scan { .. }) {
         return Err(Error::Invalid(format!("{} is not run alone", op.spec().name)));
     }
     let mut graph = Graph::default();
@@ -276,17 +307,9 @@ pub fn run_op(
         .into_iter()
         .map(|value| Output { name: String::new(), value, ty: graph.values[value.0 as usize].ty.clone() })
         .collect();
-    let mut effects = Effects { cache: None, key: Key::new(0) };
     let life = BlockLife::of(&graph);
-    let context = Context {
-        id: GraphId(0),
-        graph: &graph,
-        life: &life,
-        limits,
-        control,
-        effects: &mut effects,
-        elsewhere: 0,
-    };
+    let context =
+        Context { id: GraphId(0), graph: &graph, life: &life, limits, control, effects, elsewhere: 0 };
     let outputs = interpret::run(context, inputs, &[], &mut [])?;
     Ok(outputs.into_iter().map(interpret::to_value).collect())
 }

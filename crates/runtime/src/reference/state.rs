@@ -1,12 +1,11 @@
 //! What a session owns in the reference backend: buffers of every graph, the off-graph cache and the random
 //! generator. All of it is copy on write, so a snapshot costs what is written after it.
 
-use super::interpret::{Effects, byte_size};
-use super::kernels::cache::Cache;
-use super::kernels::random::Key;
+use super::effects::Effects;
+use super::interpret::byte_size;
 use crate::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions};
 use crate::value::describe_tensor;
-use crate::{CacheSpec, Error, Result};
+use crate::{Error, Result};
 use pteron_format::Limits;
 use pteron_ir::Type;
 use pteron_tensor::HostTensor;
@@ -67,16 +66,7 @@ impl ReferenceState {
             });
             buffers.push(zeros.collect::<Result<Vec<_>>>()?);
         }
-        if let Some(spec) = &options.cache {
-            let cells = (spec.layers.len() as u64).saturating_mul(longest(spec) as u64);
-            if cells > limits.cache_cells {
-                let (what, limit) = ("layers times positions of the cache", "cache_cells");
-                return Err(Error::Limit { what, limit, found: cells, allowed: limits.cache_cells });
-            }
-        }
-        let cache = options.cache.as_ref().map(Cache::new).transpose();
-        let cache = cache.map_err(|error| Error::Cache(error.to_string()))?;
-        let effects = Effects { cache, key: Key::new(options.seed) };
+        let effects = Effects::new(options, limits)?;
         Ok(ReferenceState { graphs, constants, committed: Contents { buffers, effects }, pending: None })
     }
 
@@ -106,13 +96,6 @@ impl ReferenceState {
         let buffer = buffers.iter().position(|buffer| buffer.name == id.name).ok_or_else(unknown)?;
         Ok((GraphId(graph), buffer))
     }
-}
-
-/// Positions of the largest layer.
-fn longest(spec: &CacheSpec) -> usize {
-    let windows = spec.layers.iter().filter_map(|layer| layer.window);
-    let ring = windows.max().map_or(0, |window| window.saturating_add(spec.max_write.unwrap_or(window)));
-    spec.capacity.max(ring)
 }
 
 fn known(ty: &Type) -> Option<(pteron_tensor::DType, Vec<usize>)> {
@@ -165,18 +148,11 @@ impl State for ReferenceState {
             return Ok(Rewind::Replay { from: 0, reason });
         }
         drop(written);
-        let Some(cache) = &mut self.committed.effects.cache else { return Ok(Rewind::Done) };
-        if tokens > cache.len() {
-            return Err(Error::Cache(format!("it holds {} positions, not {tokens}", cache.len())));
-        }
-        Ok(match cache.rewind(tokens) {
-            Ok(()) => Rewind::Done,
-            Err(reason) => Rewind::Replay { from: 0, reason },
-        })
+        self.committed.effects.rewind_to(tokens)
     }
 
     fn cached_tokens(&self) -> Option<usize> {
-        self.committed.effects.cache.as_ref().map(Cache::len)
+        self.committed.effects.cached_tokens()
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
@@ -196,8 +172,7 @@ impl State for ReferenceState {
 
     fn bytes(&self) -> u64 {
         let buffers = self.committed.buffers.iter().flatten().map(|tensor| tensor.bytes().len() as u64);
-        let cache = self.committed.effects.cache.as_ref().map_or(0, Cache::bytes);
-        buffers.sum::<u64>() + cache
+        buffers.sum::<u64>() + self.committed.effects.bytes()
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

@@ -1,0 +1,80 @@
+//! What ops change besides their results: the off-graph cache and the random generator. Backends without their own
+//! keep this one.
+
+use super::kernels::cache::Cache;
+use super::kernels::random::Key;
+use super::run_op_with;
+use crate::backend::{Rewind, RunControl, StateOptions};
+use crate::{CacheSpec, Error, Result, Value};
+use pteron_format::Limits;
+use pteron_ir::{Op, Ssa, ValueId};
+
+/// The effects of one session. Cloning is a snapshot that costs what is written after it.
+#[derive(Clone, Debug)]
+pub struct Effects {
+    /// The off-graph cache, where the session has one.
+    pub(super) cache: Option<Cache>,
+    /// Where the random generator stands.
+    pub(super) key: Key,
+}
+
+impl Effects {
+    /// An empty cache, where the session has one, and the generator at its seed.
+    pub fn new(options: &StateOptions, limits: &Limits) -> Result<Effects> {
+        if let Some(spec) = &options.cache {
+            let cells = (spec.layers.len() as u64).saturating_mul(longest(spec) as u64);
+            if cells > limits.cache_cells {
+                let (what, limit) = ("layers times positions of the cache", "cache_cells");
+                return Err(Error::Limit { what, limit, found: cells, allowed: limits.cache_cells });
+            }
+        }
+        let cache = options.cache.as_ref().map(Cache::new).transpose();
+        let cache = cache.map_err(|error| Error::Cache(error.to_string()))?;
+        Ok(Effects { cache, key: Key::new(options.seed) })
+    }
+
+    /// No cache, and a generator that nobody asks.
+    pub(super) fn none() -> Effects {
+        Effects { cache: None, key: Key::new(0) }
+    }
+
+    /// Computes one op, with an effect or without; ops with bodies are not for this.
+    pub fn run_op(
+        &mut self,
+        op: &Op<Ssa>,
+        operands: &[(ValueId, Value)],
+        limits: &Limits,
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        run_op_with(op, operands, self, limits, control)
+    }
+
+    /// Positions in the cache; `None` when there is none.
+    pub fn cached_tokens(&self) -> Option<usize> {
+        self.cache.as_ref().map(Cache::len)
+    }
+
+    /// Goes back to when `tokens` positions were in the cache.
+    pub fn rewind_to(&mut self, tokens: usize) -> Result<Rewind> {
+        let Some(cache) = &mut self.cache else { return Ok(Rewind::Done) };
+        if tokens > cache.len() {
+            return Err(Error::Cache(format!("it holds {} positions, not {tokens}", cache.len())));
+        }
+        Ok(match cache.rewind(tokens) {
+            Ok(()) => Rewind::Done,
+            Err(reason) => Rewind::Replay { from: 0, reason },
+        })
+    }
+
+    /// Bytes of the cache.
+    pub fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::bytes)
+    }
+}
+
+/// Positions of the largest layer.
+fn longest(spec: &CacheSpec) -> usize {
+    let windows = spec.layers.iter().filter_map(|layer| layer.window);
+    let ring = windows.max().map_or(0, |window| window.saturating_add(spec.max_write.unwrap_or(window)));
+    spec.capacity.max(ring)
+}

@@ -4,12 +4,16 @@
 //! Knows of every crate; no crate knows of it. Nothing here computes: what is shown comes from the libraries.
 
 mod aside;
+mod bench;
 mod commands;
 mod conformance;
 mod diff;
+mod engine;
 mod failure;
 mod file;
 mod inspect;
+mod log;
+mod mlx;
 mod output;
 mod rewrite;
 mod tensors;
@@ -48,11 +52,14 @@ enum Command {
     Verify(command::verify::Arguments),
     Diff(command::diff::Arguments),
     Rewrite(command::rewrite::Arguments),
+    Compile(command::compile::Arguments),
     Conformance(command::conformance::Arguments),
+    Bench(command::bench::Arguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    log::listen();
     let mut out = Output::stdout();
     let answer = run(&arguments.command, &mut out).and_then(|answer| {
         out.flush()?;
@@ -77,6 +84,8 @@ fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
         Command::Verify(arguments) => command::verify::run(arguments, out),
         Command::Diff(arguments) => command::diff::run(arguments, out),
         Command::Rewrite(arguments) => command::rewrite::run(arguments),
+        Command::Compile(arguments) => command::compile::run(arguments, out),
         Command::Conformance(arguments) => command::conformance::run(arguments, out),
+        Command::Bench(arguments) => command::bench::run(arguments, out),
     }
 }

@@ -1,1 +1,79 @@
-//! The fast CPU backend: compiled plans over vector kernels.
+//! The fast CPU backend. A graph is planned once per input signature (types, views, one region of memory, steps) and
+//! replayed: no graph walk, no lock and no search on the way. What has no kernel here is computed by the reference
+//! backend, and the program's report says which ops those are.
+
+// The memory of runs is addressed directly; every block says why it holds.
+#![allow(unsafe_code)]
+
+mod layout;
+mod loaded;
+mod memory;
+mod ops;
+mod plan;
+mod run;
+mod state;
+mod undo;
+
+pub use pteron_kernels::path::{Path, PathError};
+
+use loaded::LoadedCpu;
+use pteron_ir::{Op, Ssa, TypeSource};
+use pteron_kernels::pool::Pool;
+use pteron_runtime::Weights;
+use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded, ProgramGraphs};
+use pteron_runtime::reference::Reference;
+use std::sync::Arc;
+
+/// The CPU backend: a pool of threads and the vector path that kernels take.
+pub struct Cpu {
+    pool: Arc<Pool>,
+    path: Path,
+}
+
+impl Cpu {
+    /// A backend with so many threads, on the best path of this machine or on a given one, which it must have.
+    pub fn new(threads: usize, path: Option<Path>) -> Result<Cpu, PathError> {
+        let path = match path {
+            Some(path) => path.check()?,
+            None => Path::best(),
+        };
+        Ok(Cpu { pool: Arc::new(Pool::new(threads.max(1))), path })
+    }
+
+    /// As many threads as the process may run at once, on the best path.
+    pub fn best() -> Cpu {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Cpu { pool: Arc::new(Pool::new(threads)), path: Path::best() }
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn device(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: format!("host, {} with {} threads", self.path, self.pool.threads()),
+            features: Path::available().iter().map(ToString::to_string).collect(),
+            ..DeviceInfo::default()
+        }
+    }
+
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String> {
+        if ops::has_kernel(op) {
+            return Ok(());
+        }
+        Reference::default().supports(op, types)?;
+        Err("it has no vector kernel".to_owned())
+    }
+
+    fn load(
+        &self,
+        graphs: Arc<ProgramGraphs>,
+        weights: Arc<Weights>,
+        options: &LoadOptions,
+    ) -> pteron_runtime::Result<Arc<dyn Loaded>> {
+        Ok(Arc::new(LoadedCpu::new(graphs, weights, (self.pool.clone(), self.path), options)?))
+    }
+}

@@ -220,6 +220,9 @@ pub struct RunControl {
     pub work: Option<Arc<AtomicU64>>,
     /// Bytes that whoever asks for the run holds already; they count against `live_bytes` too.
     pub held: u64,
+    /// Whether nothing that computes follows in the method. A backend may then give up the old state for the new
+    /// one before [`State::commit`]; a rollback that comes all the same leaves a session that says so.
+    pub last: bool,
 }
 
 /// A listener to the steps of a run.

@@ -70,6 +70,9 @@ impl<'a> Execution<'a> {
                     allowed,
                 })?;
                 self.control.check()?;
+                if let Instruction::Delegate { .. } = instruction {
+                    self.control.last = self.ends_after(number, at);
+                }
                 at = self.step(instruction, at).map_err(|error| {
                     let place = format!("{} ({})", show_place(number, at), instruction.describe());
                     error.at(&self.method.name, place)
@@ -77,6 +80,13 @@ impl<'a> Execution<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing but bookkeeping stands behind an instruction.
+    fn ends_after(&self, chain: usize, at: usize) -> bool {
+        let rest = self.method.chains[chain][at + 1..].iter();
+        let mut rest = rest.chain(self.method.chains[chain + 1..].iter().flatten());
+        rest.all(|instruction| matches!(instruction, Instruction::Move { .. } | Instruction::Free { .. }))
     }
 
     /// Takes a buffer out of memory. What another tensor of the place wrote is seen as the buffer's own type;

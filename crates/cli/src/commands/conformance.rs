@@ -1,11 +1,16 @@
 //! `pteron conformance`: runs a set of cases over a few threads and says which fail and why.
 
-use super::options;
-use crate::conformance::run::{self, Manner, Outcome};
+use crate::conformance::{
+    self,
+    run::{self, Manner, Outcome},
+};
 use crate::conformance::set::Set;
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::output::{Json, Output};
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use pteron_runtime::Precision;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -30,15 +35,18 @@ Exit status: 0 all passed; 1 at least one failed; 2 bad usage or no case to run.
 pub(crate) struct Arguments {
     /// Folder of cases, or a zip of one
     set: PathBuf,
-    /// Backend to run on [default: the first that is there]
-    #[arg(long)]
-    backend: Option<String>,
+    #[command(flatten)]
+    engine: Engine,
     /// Only cases whose name matches: `*`, `?`, `[abc]` and `{this,that}`
     #[arg(long, value_name = "GLOB")]
     filter: Option<String>,
     /// Take every program through the graph and back (read, lift, emit, write, read) before it runs
     #[arg(long)]
     round_trip: bool,
+    /// Compile each case's exported programs instead of reading its model.pte; cases without them are counted on the
+    /// line before the last
+    #[arg(long, value_enum, value_name = "KIND")]
+    from: Option<From>,
     /// Print all outcomes as one JSON object, on the line before the last (shape: docs/json.md)
     #[arg(long)]
     json: bool,
@@ -47,12 +55,24 @@ pub(crate) struct Arguments {
     jobs: Option<u16>,
 }
 
+/// `--from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum From {
+    /// What `torch.export.save` wrote
+    Pt2,
+}
+
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let set = Set::open(&arguments.set).map_err(Failure::into_trouble)?;
-    let manner = Manner { options: options(arguments.backend.as_deref()), round_trip: arguments.round_trip };
-    let backend = manner.options.registry.resolve(arguments.backend.as_deref());
-    backend.map_err(|error| Failure::usage(error.to_string()))?;
-    let names = pick(&set, arguments.filter.as_deref())?;
+    let options = arguments.engine.options(Precision::Exact)?;
+    let from_pt2 = arguments.from == Some(From::Pt2);
+    let manner = Manner { options, round_trip: arguments.round_trip, from_pt2 };
+    let mut names = pick(&set, arguments.filter.as_deref())?;
+    let picked = names.len();
+    if from_pt2 {
+        names.retain(|name| conformance::from_pt2::has_all(&set, name));
+    }
+    let without = picked - names.len();
     let jobs =
         arguments.jobs.map(usize::from).or_else(|| thread::available_parallelism().ok().map(Into::into));
 
@@ -71,6 +91,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         Ok(())
     })?;
     progress.finish_and_clear();
+    if from_pt2 {
+        out.line(format!("{without} without a .pt2 for every method"))?;
+    }
     if arguments.json {
         out.json(&report, Json::OneLine)?;
     }

@@ -1,14 +1,14 @@
 //! `pteron exec`: one method, once, on inputs from files or the command line.
 
-use super::options;
 use crate::aside::Aside;
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::inspect::preview;
 use crate::output::{Align, Output, Table};
 use crate::tensors::{npy, read_safetensors, write_safetensors};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
-use pteron_runtime::{ArgumentKind, DataFile, MethodInfo, Program, SessionOptions, Value};
+use pteron_runtime::{ArgumentKind, DataFile, MethodInfo, Precision, Program, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,8 @@ pub(crate) struct Arguments {
     /// Method to run [default: `forward`, or the only one]
     #[arg(long)]
     method: Option<String>,
-    /// Backend to run on [default: the first that is there]
-    #[arg(long)]
-    backend: Option<String>,
+    #[command(flatten)]
+    engine: Engine,
     /// An input: FILE.npy, int:3, float:0.5 or bool:true, once per input in order; or one FILE.safetensors with
     /// keys in.0, in.1, ..., whose gaps the others fill
     #[arg(long = "input", value_name = "INPUT")]
@@ -49,8 +48,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let inputs = read_inputs(&arguments.inputs)?;
-    let options = options(arguments.backend.as_deref());
-    options.registry.resolve(arguments.backend.as_deref())?;
+    let options = arguments.engine.options(Precision::Exact)?;
     let files = Files::open(arguments)?;
     let program = Program::load(&files.name(), files.program.to_bytes(), &files.data(), &options)?;
     let method = method(&program, arguments.method.as_deref())?;

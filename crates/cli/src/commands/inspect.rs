@@ -1,13 +1,13 @@
 //! `pteron inspect`: what a file holds, takes, gives and needs.
 
-use super::options;
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::File;
 use crate::inspect::{describe, pt2, render};
 use crate::output::{Json, Output};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
-use pteron_runtime::DataFile;
+use pteron_runtime::{DataFile, Precision};
 use std::path::{Path, PathBuf};
 
 /// Show what a file holds, takes, gives and needs
@@ -32,14 +32,12 @@ pub(crate) struct Arguments {
     /// External weights that the program needs; may be given several times
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
-    /// Backend whose memory is shown [default: the first that is there]
-    #[arg(long)]
-    backend: Option<String>,
+    #[command(flatten)]
+    engine: Engine,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let options = options(arguments.backend.as_deref());
-    options.registry.resolve(arguments.backend.as_deref())?;
+    let options = arguments.engine.options(Precision::Exact)?;
     if pt2::recognises(&arguments.file) {
         if arguments.graph {
             return Err(Failure::usage("--graph shows programs; a .pt2 is not lowered to one yet"));

@@ -1,7 +1,7 @@
 //! `pteron verify`: everything that is wrong with a file, all at once.
 
 use super::inspect::read_data;
-use super::options;
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::{Content, File};
 use crate::inspect::portable_operators;
@@ -16,7 +16,7 @@ use pteron_ir::verify::verify_module;
 use pteron_ir::{Graph, Module};
 use pteron_runtime::backend::Backend;
 use pteron_runtime::reference::Reference;
-use pteron_runtime::{DataFile, Options, Program, knows_operator};
+use pteron_runtime::{DataFile, Options, Precision, Program, knows_operator};
 use std::path::PathBuf;
 
 /// Check a file and report everything that is wrong with it
@@ -35,14 +35,13 @@ pub(crate) struct Arguments {
     /// External weights that the program needs; may be given several times
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
-    /// Backend that should run it [default: the first that is there]
-    #[arg(long)]
-    backend: Option<String>,
+    #[command(flatten)]
+    engine: Engine,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let options = options(arguments.backend.as_deref());
-    let backend = options.registry.resolve(arguments.backend.as_deref())?;
+    let options = arguments.engine.options(Precision::Exact)?;
+    let backend = options.registry.resolve(options.backend.as_deref())?;
     let path = &arguments.file;
     let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
     let file = match File::read(path) {

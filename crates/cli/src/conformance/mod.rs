@@ -4,6 +4,7 @@
 //! `conformance/README.md`; printing is the command's business.
 
 pub(crate) mod case;
+pub(crate) mod from_pt2;
 pub(crate) mod judge;
 pub(crate) mod run;
 pub(crate) mod set;

@@ -2,6 +2,7 @@
 //! every output.
 
 use super::case::{self, Case, Kind, Rule, Step, Tensors};
+use super::from_pt2;
 use super::judge::{self, Tolerance, Verdict};
 use super::set::Set;
 use crate::rewrite;
@@ -26,6 +27,8 @@ pub(crate) struct Manner {
     pub(crate) options: Options,
     /// Whether programs are taken through the graph and back first.
     pub(crate) round_trip: bool,
+    /// Whether programs are compiled from exported ones.
+    pub(crate) from_pt2: bool,
 }
 
 /// Runs a case of a set.
@@ -65,13 +68,18 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<
 }
 
 fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
-    let mut bytes = set.read(name, "model.pte")?;
+    let mut bytes = match manner.from_pt2 {
+        true => from_pt2::compile(set, name, case, &manner.options.limits).map_err(|problem| format!("compile: {problem}"))?,
+        false => set.read(name, "model.pte")?,
+    };
     if manner.round_trip {
         bytes =
             round_trip(bytes, &manner.options.limits).map_err(|problem| format!("round trip: {problem}"))?;
     }
     let read = |file: &String| Ok(DataFile { name: file.clone(), bytes: set.read(name, file)? });
-    let data = case.data.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+    // A compiled program holds its own data.
+    let files = if manner.from_pt2 { &[][..] } else { &case.data };
+    let data = files.iter().map(read).collect::<Result<Vec<_>, String>>()?;
     Program::load("model.pte", bytes, &data, &manner.options).map_err(|error| error.to_string())
 }
 

@@ -99,6 +99,18 @@ impl Set {
         self.cases.keys().map(String::as_str)
     }
 
+    /// Whether a case has a file of that name.
+    pub(crate) fn has(&self, case: &str, name: &str) -> bool {
+        let Some(folder) = self.cases.get(case) else { return false };
+        match &self.place {
+            Place::Folder => folder.join(name).is_file(),
+            Place::Archive(archive) => {
+                let member = format!("{}/{name}", folder.to_string_lossy());
+                archive.index_for_name(&member).is_some()
+            }
+        }
+    }
+
     /// A file of a case; `name` must not come from anywhere but a checked description.
     pub(crate) fn read(&self, case: &str, name: &str) -> Result<Bytes, String> {
         let folder = self.cases.get(case).ok_or_else(|| format!("there is no case `{case}`"))?;

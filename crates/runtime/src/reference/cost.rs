@@ -2,17 +2,13 @@
 //! it takes forever. Only products matter; everything else counts as the elements it touches.
 
 use super::interpret::extent;
-use super::kernels::{Datum, ResultType};
 use pteron_ir::{Node, Op, ValueId};
 
-/// Multiply-adds of products, elements read and written of everything else.
-pub(super) fn work(node: &Node, values: &[Option<Datum>], results: &[ResultType]) -> u64 {
-    let shape = |value: ValueId| match values.get(value.0 as usize) {
-        Some(Some(Datum::Tensor(tensor))) => tensor.shape(),
-        _ => &[],
-    };
+/// Multiply-adds of products, elements read and written of everything else. `shape_of` knows the operands;
+/// `written` is the extent of all results.
+pub fn work<'a>(node: &Node, shape_of: &dyn Fn(ValueId) -> &'a [usize], written: u64) -> u64 {
+    let shape = |value: ValueId| shape_of(value);
     let last = |value: ValueId| shape(value).last().copied().unwrap_or(1);
-    let written: u64 = results.iter().fold(0, |sum, result| sum.saturating_add(extent(&result.shape)));
     let mut touched = written;
     node.for_each_operand(|value| touched = touched.saturating_add(extent(shape(value))));
     let inner = match &node.op {

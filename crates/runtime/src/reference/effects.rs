@@ -34,7 +34,7 @@ impl Effects {
     }
 
     /// No cache, and a generator that nobody asks.
-    pub(super) fn none() -> Effects {
+    pub fn none() -> Effects {
         Effects { cache: None, key: Key::new(0) }
     }
 

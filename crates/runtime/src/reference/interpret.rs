@@ -190,7 +190,12 @@ impl<'a> Machine<'a> {
     /// Checks memory and work before anything is computed.
     fn admit(&self, node: &Node, results: &[ResultType]) -> Result<()> {
         // Every step counts, so that no loop is free.
-        self.context.control.charge(cost::work(node, &self.values.data, results).saturating_add(1))?;
+        let shape_of = |value: ValueId| match self.values.data.get(value.0 as usize) {
+            Some(Some(Datum::Tensor(tensor))) => tensor.shape(),
+            _ => &[],
+        };
+        let written = results.iter().fold(0u64, |sum, result| sum.saturating_add(extent(&result.shape)));
+        self.context.control.charge(cost::work(node, &shape_of, written).saturating_add(1))?;
         let mut together = 0u64;
         for result in results {
             // A tensor with an empty dim has no bytes, but a kernel may still walk its other dims.
@@ -311,7 +316,7 @@ fn result_type(ty: Type) -> Result<ResultType, NodeError> {
 }
 
 /// The product of all dims that are not zero.
-pub(crate) fn extent(shape: &[usize]) -> u64 {
+pub fn extent(shape: &[usize]) -> u64 {
     shape.iter().fold(1u64, |product, &dim| product.saturating_mul(dim.max(1) as u64))
 }
 

@@ -6,19 +6,19 @@ use std::collections::{HashMap, HashSet};
 
 /// What dies where in one block.
 #[derive(Debug, Default)]
-pub(super) struct BlockLife {
+pub struct BlockLife {
     /// By node: values of this block that nothing reads afterwards. Values from outside die in the block that
     /// they come from, because this one may run again.
-    pub(super) dying: Vec<HashSet<ValueId>>,
+    pub dying: Vec<HashSet<ValueId>>,
     /// By node: the lives of its nested blocks in order.
-    pub(super) nested: Vec<Vec<BlockLife>>,
+    pub nested: Vec<Vec<BlockLife>>,
     /// Values of this block that are still there at its end: what it gives, and parameters that nothing reads.
-    pub(super) left: Vec<ValueId>,
+    pub left: Vec<ValueId>,
 }
 
 impl BlockLife {
     /// Of a whole graph: outputs and the new contents of buffers outlive it.
-    pub(super) fn of(graph: &Graph) -> BlockLife {
+    pub fn of(graph: &Graph) -> BlockLife {
         let constants = graph.constants.iter().map(|constant| constant.value);
         let inputs = graph.inputs.iter().map(|input| input.value);
         let buffers = graph.buffers.iter().map(|buffer| buffer.value);

@@ -1,6 +1,7 @@
 //! The reference backend: every op, every dtype, scalar and safe. It is the oracle that other backends are held
 //! against, and it runs the init graphs of every program, whatever backend runs the rest.
 
+mod arguments;
 mod control;
 mod cost;
 mod effects;
@@ -13,8 +14,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use arguments::check_arguments;
+pub use cost::work;
 pub use effects::Effects;
 pub(crate) use estimate::run_bytes;
+pub use interpret::extent;
+pub use kernels::metal::{KnownKernel, recognise_in as known_kernel};
+pub use liveness::BlockLife;
 
 use crate::backend::{
     Backend, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State,
@@ -23,7 +29,6 @@ use crate::backend::{
 use crate::{Error, Result, Value, Weights};
 use interpret::Context;
 use kernels::Datum;
-use liveness::BlockLife;
 use pteron_format::Limits;
 use pteron_ir::{Builder, Dim, Effect, Graph, Op, Output, Ssa, TensorType, Type, TypeSource, ValueId};
 use pteron_tensor::{HostTensor, Scalar};
@@ -177,59 +182,17 @@ fn datum(argument: Argument) -> Datum {
     }
 }
 
-/// Inputs as the graph wants them: exact dtypes, known sizes equal, no size above its bound. Least sizes are not
-/// held to: exporters overstate them.
+/// Inputs as the graph wants them, in host memory; see [`check_arguments`].
 pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
-    if inputs.len() != graph.inputs.len() {
-        return Err(Error::InputCount {
-            method: graph.name.clone(),
-            wanted: graph.inputs.len(),
-            given: inputs.len(),
-        });
-    }
-    let checked = graph.inputs.iter().zip(inputs).enumerate().map(|(index, (input, value))| {
-        let wanted = |wanted: String| Error::Input {
-            method: graph.name.clone(),
-            index,
-            name: input.name.clone(),
-            wanted,
-            given: value.describe(),
-        };
-        match graph.ty(input.value) {
-            Some(Type::Tensor(ty)) => {
-                let show = || {
-                    let dims: Vec<String> = ty.shape.iter().map(|dim| graph.symbols.show(dim)).collect();
-                    format!("{} [{}]", ty.dtype, dims.join(", "))
-                };
-                let tensor = value.to_tensor()?.ok_or_else(|| wanted(show()))?;
-                let fits = tensor.dtype() == ty.dtype
-                    && tensor.rank() == ty.shape.len()
-                    && tensor.shape().iter().zip(&ty.shape).all(|(&size, dim)| match dim.as_known() {
-                        Some(known) => known == size as i64,
-                        None => graph.symbols.upper(dim).is_none_or(|most| size as i64 <= most),
-                    });
-                if fits {
-                    return Ok(Argument::Tensor(tensor));
-                }
-                Err(wanted(show()))
-            }
-            // On the wire integers have 32 bits.
-            Some(Type::Int(_)) => match value.as_int() {
-                Some(number) if i32::try_from(number).is_ok() => Ok(Argument::Scalar(Scalar::Int(number))),
-                _ => Err(wanted("an integer of 32 bits".into())),
-            },
-            Some(Type::Float) => match value.as_scalar() {
-                Some(scalar @ Scalar::Float(_)) => Ok(Argument::Scalar(scalar)),
-                _ => Err(wanted("a float".into())),
-            },
-            Some(Type::Bool) => match value.as_scalar() {
-                Some(scalar @ Scalar::Bool(_)) => Ok(Argument::Scalar(scalar)),
-                _ => Err(wanted("a truth value".into())),
-            },
-            None => Err(wanted("a defined value".into())),
+    check_arguments(graph, inputs)?;
+    let arguments = inputs.iter().map(|value| match value.as_scalar() {
+        Some(scalar) => Ok(Argument::Scalar(scalar)),
+        None => {
+            let tensor = value.to_tensor()?;
+            tensor.map(Argument::Tensor).ok_or_else(|| Error::Invalid(format!("{} as input", value.describe())))
         }
     });
-    checked.collect()
+    arguments.collect()
 }
 
 /// Runs a graph that has no state and no inputs: the init graph of a payload.

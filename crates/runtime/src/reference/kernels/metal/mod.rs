@@ -17,7 +17,7 @@ use pteron_tensor::{DType, HostTensor};
 
 /// A kernel that we have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KnownKernel {
+pub enum KnownKernel {
     /// The recurrence of gated delta attention over all time steps.
     GatedDeltaStep,
     /// Length of every row.
@@ -76,7 +76,7 @@ pub(super) fn metal_kernel(
 }
 
 /// The kernel that a node stands for, by the types in a graph; otherwise why there is none.
-pub(crate) fn recognise_in(op: &Op<Ssa>, types: &dyn TypeSource) -> Result<KnownKernel, String> {
+pub fn recognise_in(op: &Op<Ssa>, types: &dyn TypeSource) -> Result<KnownKernel, String> {
     let Op::MetalKernel { inputs, .. } = op else { return Err("not a MetalKernel".into()) };
     let tensor = |ty: Option<&Type>| match ty {
         Some(Type::Tensor(tensor)) => Ok(tensor.clone()),

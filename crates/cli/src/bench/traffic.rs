@@ -1,0 +1,118 @@
+//! How many bytes a decode step has to read, from the graph alone: every weight that is multiplied with, once, and the
+//! keys and values that attention sees. What is picked by row (embeddings) counts by row.
+
+use pteron_ir::op::IndexArg;
+use pteron_ir::{Dim, Graph, Op, Type, ValueId};
+use pteron_runtime::Program;
+use std::collections::{HashMap, HashSet};
+
+/// What one step reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// Weights, each once.
+    pub(crate) weights: u64,
+    /// Keys and values a position, of attention that sees all of them.
+    pub(crate) per_position: u64,
+    /// Keys and values of attention over rings.
+    pub(crate) rings: u64,
+    /// Matrix products of every token, in multiply-adds.
+    pub(crate) multiply_adds_a_token: u64,
+    /// Those of every input, however long: the head, where only the last position has one.
+    pub(crate) multiply_adds_an_input: u64,
+}
+
+impl Traffic {
+    /// Of all delegates of the method.
+    pub(crate) fn of(program: &Program, method: &str) -> Traffic {
+        let mut traffic = Traffic::default();
+        if let Ok(info) = program.method(method) {
+            for delegate in &info.delegates {
+                traffic.add(&delegate.module.main);
+            }
+        }
+        traffic
+    }
+
+    /// Bytes of one step at a position.
+    pub(crate) fn bytes(&self, position: usize) -> u64 {
+        self.weights + self.rings + self.per_position * position as u64
+    }
+
+    /// Matrix products of a text that is given in chunks.
+    pub(crate) fn multiply_adds_of(&self, tokens: usize, chunk: usize) -> u64 {
+        let inputs = tokens.div_ceil(chunk.max(1)) as u64;
+        self.multiply_adds_a_token * tokens as u64 + self.multiply_adds_an_input * inputs
+    }
+
+    fn add(&mut self, graph: &Graph) {
+        let constants: HashMap<ValueId, u64> = graph
+            .constants
+            .iter()
+            .filter_map(|constant| Some((constant.value, tensor_bytes(graph, constant.value)?)))
+            .collect();
+        let mut read = HashSet::new();
+        graph.for_each_node(|node, _| {
+            match &node.op {
+                // Rows by token.
+                Op::Take { index: IndexArg::Tensor(_), .. } => {
+                    self.weights += node.results.iter().filter_map(|&row| one_token(graph, row)).sum::<u64>();
+                    return;
+                }
+                Op::Sdpa { k, v, .. } => self.attention(graph, *k, *v),
+                Op::QuantizedMatmul { x, scales, group_size, .. } => {
+                    let groups = elements(graph, *scales).unwrap_or(0);
+                    self.product(graph, *x, groups * (*group_size).max(0) as u64);
+                }
+                Op::Addmm { mat1, mat2, .. } => self.product(graph, *mat1, elements(graph, *mat2).unwrap_or(0)),
+                _ => {}
+            }
+            node.for_each_operand(|operand| {
+                if let Some(bytes) = constants.get(&operand)
+                    && read.insert(operand)
+                {
+                    self.weights += bytes;
+                }
+            });
+        });
+    }
+
+    /// A product takes place once a row of its input; an input of known size has one row whatever the text.
+    fn product(&mut self, graph: &Graph, input: ValueId, multiply_adds: u64) {
+        match elements(graph, input) {
+            Some(_) => self.multiply_adds_an_input += multiply_adds,
+            None => self.multiply_adds_a_token += multiply_adds,
+        }
+    }
+
+    fn attention(&mut self, graph: &Graph, keys: ValueId, values: ValueId) {
+        for cache in [keys, values] {
+            let Some(Type::Tensor(ty)) = graph.ty(cache) else { continue };
+            let [_, heads, slots, features] = ty.shape.as_slice() else { continue };
+            let Some((heads, features)) = heads.as_known().zip(features.as_known()) else { continue };
+            let a_position = (heads * features).max(0) as u64 * ty.dtype.size() as u64;
+            match slots.as_known() {
+                Some(slots) => self.rings += a_position * slots.max(0) as u64,
+                None => self.per_position += a_position,
+            }
+        }
+    }
+}
+
+fn elements(graph: &Graph, value: ValueId) -> Option<u64> {
+    match graph.ty(value)? {
+        Type::Tensor(ty) => ty.shape.iter().map(|dim| u64::try_from(dim.as_known()?).ok()).product(),
+        _ => None,
+    }
+}
+
+fn tensor_bytes(graph: &Graph, value: ValueId) -> Option<u64> {
+    let Type::Tensor(ty) = graph.ty(value)? else { return None };
+    Some(elements(graph, value)? * ty.dtype.size() as u64)
+}
+
+/// Bytes of a tensor when every unknown size is one.
+fn one_token(graph: &Graph, value: ValueId) -> Option<u64> {
+    let Type::Tensor(ty) = graph.ty(value)? else { return None };
+    let size = |dim: &Dim| u64::try_from(dim.as_known().unwrap_or(1)).unwrap_or(0);
+    Some(ty.shape.iter().map(size).product::<u64>() * ty.dtype.size() as u64)
+}

@@ -1,0 +1,321 @@
+//! `pteron bench`: how fast a language model runs here, and how fast it could.
+
+use crate::bench::decoder::Manner;
+use crate::bench::figures::{number, seconds};
+use crate::bench::machine;
+use crate::bench::matrix::{self, Elements};
+use crate::bench::measure::{Bench, Decode, Plan, Prefill};
+use crate::bench::profile::{self, Kind};
+use crate::bench::synthetic;
+use crate::bench::timeline;
+use crate::bench::traffic::Traffic;
+use crate::engine::Engine;
+use crate::failure::{Answer, Failure};
+use crate::output::{Align, Json, Output, Table, size};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use pteron_models::{Logits, ModelOptions, Packing};
+use pteron_runtime::{Precision, Program};
+use pteron_tensor::DType;
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Measure how fast a language model runs
+///
+/// A program, or one of a published shape with random weights. Prefill reads a text in the chunks that the program's
+/// metadata ask for; decode gives one token at a time, greedily. Medians over repeats, with the slowest and the fastest;
+/// decode also as a part of what plain reads from memory reach on this machine with the same number of threads.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron bench model.pte
+  pteron bench --shape llama-3.2-1b --quantize 4w --context 0,512,2048
+  pteron bench --shape gemma-4-e2b --quantize 4w --save e2b.pte --new 0 --prompt 0
+  pteron bench model.pte --profile --timeline token.svg")]
+pub(crate) struct Arguments {
+    /// A language-model program that takes tokens and a position
+    #[arg(required_unless_present = "shape", conflicts_with = "shape")]
+    model: Option<PathBuf>,
+    /// A published shape in place of a program: smollm2-135m, llama-3.2-1b, gemma-4-e2b, ...
+    #[arg(long, value_name = "SHAPE")]
+    shape: Option<String>,
+    /// How the shape's matrices are packed: 2w, 3w, 4w, 5w, 6w, 8w, mxfp4, nvfp4 or mxfp8 [default: not at all]
+    #[arg(long, value_name = "SCHEME", requires = "shape")]
+    quantize: Option<String>,
+    /// Values that share a scale [default: 32, or what the scheme has]
+    #[arg(long, value_name = "N", requires = "quantize")]
+    group_size: Option<usize>,
+    /// Store a bias for each group, as formats with zero points do
+    #[arg(long, requires = "quantize")]
+    zero_points: bool,
+    /// The dtype of the shape's activations
+    #[arg(long, value_enum, default_value = "bf16", requires = "shape")]
+    dtype: Activations,
+    /// The dtype of the shape's caches [default: that of activations]
+    #[arg(long, value_enum, requires = "shape")]
+    cache_dtype: Option<Activations>,
+    /// Tokens of the shape's largest input
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "shape")]
+    chunk: usize,
+    /// Keep the shape's program as a file
+    #[arg(long, value_name = "FILE.pte", requires = "shape")]
+    save: Option<PathBuf>,
+    /// Tokens of the prefill; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    prompt: usize,
+    /// Tokens to decode; 0 leaves decoding out
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    new: usize,
+    /// Positions that are full when decoding begins; several with commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    context: Vec<usize>,
+    /// How often each measurement is taken
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    /// Where the time of one decoded token goes, by kind of step
+    #[arg(long)]
+    profile: bool,
+    /// A picture of that token's steps
+    #[arg(long, value_name = "FILE.svg", requires = "profile")]
+    timeline: Option<PathBuf>,
+    #[command(flatten)]
+    engine: Engine,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// `--dtype`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Activations {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<Activations> for DType {
+    fn from(activations: Activations) -> DType {
+        match activations {
+            Activations::F32 => DType::F32,
+            Activations::F16 => DType::F16,
+            Activations::Bf16 => DType::BF16,
+        }
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    file_bytes: u64,
+    backend: &'static str,
+    device: String,
+    precision: &'static str,
+    threads: usize,
+    load_s: f64,
+    weights_bytes: u64,
+    packed_bytes: u64,
+    state_bytes: u64,
+    peak_bytes: Option<u64>,
+    read_limit_bytes_s: Option<f64>,
+    matrix_limit_multiply_adds_s: Option<f64>,
+    prefill: Option<Prefill>,
+    decode: Vec<Decode>,
+    profile: Option<Vec<Kind>>,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    let plan = Plan {
+        prompt: arguments.prompt,
+        new: arguments.new,
+        depths: arguments.context.clone(),
+        repeats: arguments.repeats.into(),
+    };
+    let options = arguments.engine.options(Precision::Fast)?;
+    let threads = arguments.engine.threads();
+    let source = Source::of(arguments, &plan)?;
+
+    machine::forget_peak();
+    let start = Instant::now();
+    let program = Program::open(source.path(), &[], &options)?;
+    let load_s = start.elapsed().as_secs_f64();
+    let manner = Manner::of(&program)?;
+    if let Some(context) = manner.context.filter(|&context| context < plan.positions()) {
+        return Err(Failure::usage(format!("{} has room for {context} positions, not {}", source.name, plan.positions()))
+            .hint("ask for less with --prompt, --new and --context"));
+    }
+    let (backend, device) = program.backend();
+    let measures = plan.rounds() > 0 || arguments.profile;
+    let read_limit = if measures { machine::read_limit(threads) } else { None };
+    // The buffer of that trial is no part of what the model needs.
+    machine::forget_peak();
+    let elements = if options.precision == Precision::Fast { Elements::Int8 } else { Elements::Bf16 };
+    let matrix_limit = if measures { matrix::peak(threads, elements) } else { None };
+    let progress = bar(plan.rounds());
+    let traffic = Traffic::of(&program, "forward");
+    let bench =
+        Bench { program: &program, manner: &manner, traffic, read_limit, matrix_limit, progress: &progress };
+    let (prefill, decode) = (bench.prefill(&plan)?, bench.decode(&plan)?);
+    let profile = arguments.profile.then(|| profiled(arguments, &bench, &source.name)).transpose()?;
+    progress.finish_and_clear();
+    let memory = program.memory();
+    let report = Report {
+        model: source.name.clone(),
+        file_bytes: std::fs::metadata(source.path()).map_or(0, |file| file.len()),
+        backend,
+        device: device.name,
+        precision: match options.precision {
+            Precision::Exact => "exact",
+            Precision::Fast => "fast",
+        },
+        threads,
+        load_s,
+        weights_bytes: memory.mapped_bytes,
+        packed_bytes: memory.packed_bytes,
+        state_bytes: program.state_bytes(),
+        peak_bytes: machine::peak_bytes(),
+        read_limit_bytes_s: read_limit,
+        matrix_limit_multiply_adds_s: matrix_limit,
+        prefill,
+        decode,
+        profile,
+    };
+    match arguments.json {
+        true => out.json(&report, Json::OneLine)?,
+        false => report.render(out)?,
+    }
+    Ok(Answer::Yes)
+}
+
+/// The program that is measured: the user's, or one that was made for this.
+struct Source {
+    name: String,
+    path: PathBuf,
+    /// Removes the file at the end.
+    _made: Option<tempfile::TempPath>,
+}
+
+impl Source {
+    fn of(arguments: &Arguments, plan: &Plan) -> Result<Source, Failure> {
+        let Some(shape) = &arguments.shape else {
+            let path = arguments.model.clone().unwrap_or_default();
+            return Ok(Source { name: path.display().to_string(), path, _made: None });
+        };
+        let shape = synthetic::shape(shape)?;
+        let packing = packing(arguments)?;
+        // Whole pages of positions, so that small changes of a benchmark do not change the program.
+        let context = plan.positions().next_multiple_of(256);
+        let activations: DType = arguments.dtype.into();
+        let options = ModelOptions {
+            activations,
+            cache: arguments.cache_dtype.map_or(activations, DType::from),
+            context,
+            chunk: arguments.chunk.min(context),
+            packing: None,
+            logits: Logits::Last,
+        };
+        let (path, made) = match &arguments.save {
+            Some(path) => (path.clone(), None),
+            None => {
+                let file = tempfile::Builder::new().prefix("pteron-bench-").suffix(".pte").tempfile();
+                let made = file.map_err(|error| Failure::new(format!("no place for the program: {error}")))?;
+                let made = made.into_temp_path();
+                (made.to_path_buf(), Some(made))
+            }
+        };
+        synthetic::write(shape, packing, options, &path)?;
+        let packed = packing.map_or_else(|| DType::from(arguments.dtype).to_string(), |packing| packing.to_string());
+        Ok(Source { name: format!("{}, {packed}", shape.name), path, _made: made })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn packing(arguments: &Arguments) -> Result<Option<Packing>, Failure> {
+    let Some(name) = &arguments.quantize else { return Ok(None) };
+    let packing: Packing = name.parse().map_err(Failure::usage)?;
+    let packing = match arguments.group_size {
+        Some(group) => packing.with_group(group).map_err(Failure::usage)?,
+        None => packing,
+    };
+    Ok(Some(packing.with_zero_points(arguments.zero_points)))
+}
+
+/// One more token at the deepest place, listened to.
+fn profiled(arguments: &Arguments, bench: &Bench<'_>, name: &str) -> Result<Vec<Kind>, Failure> {
+    let mut decoder = bench.at_depth(arguments.context.iter().max().copied().unwrap_or(0))?;
+    let profile = profile::profile(bench.program, &mut decoder)?;
+    let kinds = profile.kinds(bench.read_limit);
+    if let Some(path) = &arguments.timeline {
+        let picture = timeline::render(name, &profile, &kinds);
+        crate::aside::Aside::write(path, |out| out.write_all(picture.as_bytes()))?.land()?;
+    }
+    Ok(kinds)
+}
+
+/// A bar on standard error; hidden where that is no terminal.
+fn bar(rounds: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} rounds, {eta} left");
+    ProgressBar::new(rounds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+impl Report {
+    fn render(&self, out: &mut Output) -> Result<(), Failure> {
+        let Report { model, backend, device, precision, .. } = self;
+        out.line(format!("{model} on {backend} ({device}), {precision}"))?;
+        let mut about = Table::new(&[Align::Left, Align::Left]);
+        about.row(["load", &seconds(self.load_s)]);
+        about.row(["weights, mapped", &size(self.weights_bytes)]);
+        about.row(["weights, packed", &size(self.packed_bytes)]);
+        about.row(["caches", &size(self.state_bytes)]);
+        if let Some(peak) = self.peak_bytes {
+            about.row(["peak resident", &size(peak)]);
+        }
+        if let Some(limit) = self.read_limit_bytes_s {
+            about.row(["read limit", &format!("{} GB/s with {} threads", number(limit / 1e9), self.threads)]);
+        }
+        if let Some(limit) = self.matrix_limit_multiply_adds_s {
+            about.row(["matrix limit", &format!("{} TOP/s with {} threads", number(2.0 * limit / 1e12), self.threads)]);
+        }
+        out.line(about.render(2))?;
+        out.blank()?;
+        let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left, Align::Left]);
+        table.row(["", "context", "tokens", "tokens/s", ""]);
+        if let Some(prefill) = &self.prefill {
+            let mut note = format!("first token after {}", seconds(prefill.first_token_s));
+            if let Some(part) = prefill.limit_fraction {
+                note += &format!(", {} of the matrix limit", number(part));
+            }
+            table.row(["prefill", "0", &prefill.tokens.to_string(), &prefill.tok_s.show(), &note]);
+        }
+        for decode in &self.decode {
+            let part = decode.limit_fraction.map(|part| format!("{} of the read limit", number(part)));
+            let (context, tokens) = (decode.context.to_string(), decode.tokens.to_string());
+            table.row(["decode", &context, &tokens, &decode.tok_s.show(), &part.unwrap_or_default()]);
+        }
+        out.line(table.render(0))?;
+        if let Some(kinds) = &self.profile {
+            let columns = [Align::Left, Align::Right, Align::Right, Align::Right, Align::Right, Align::Right];
+            let mut table = Table::new(&columns);
+            table.row(["step", "count", "time", "share", "bytes", "of the read limit"]);
+            for kind in kinds {
+                table.row([
+                    kind.kind.to_owned(),
+                    kind.steps.to_string(),
+                    seconds(kind.seconds),
+                    format!("{:.1} %", kind.share * 100.0),
+                    size(kind.bytes),
+                    kind.limit_fraction.map(number).unwrap_or_default(),
+                ]);
+            }
+            out.section("one token", &table)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! `pteron compile`: exported programs of PyTorch as one `.pte` program.
+
+use crate::failure::{Answer, Failure};
+use crate::output::{Output, count};
+use pteron_format::{Limits, WriteOptions};
+use pteron_import::compile::{self, Compiled, MethodReport, Options, Source, pipeline};
+use pteron_import::pt2::{self, ExportedProgram};
+use std::path::{Path, PathBuf};
+
+/// Compile PyTorch exports (.pt2) to a program (.pte), without Python
+///
+/// FILE is what torch.export.save wrote. What the MLX delegate cannot express stays a portable operator between
+/// delegates; --report lists each with its place in the source model and the reason. Weights are streamed from the
+/// source, the result lands by rename, and nothing is left behind if anything fails.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron compile model.pt2 -o model.pte
+  pteron compile model.pt2 -o model.pte --strict --report
+  pteron compile encode=encoder.pt2 decode=decoder.pt2 -o speech.pte --share-buffers
+  pteron compile model.pt2 -o model.pte --print-after lower")]
+pub(crate) struct Arguments {
+    /// Exported programs, each with the method that it becomes; without a name, the file's stem, and `model` is
+    /// `forward`
+    #[arg(value_name = "[NAME=]FILE", required = true)]
+    sources: Vec<String>,
+    /// The program to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Let no operator stay outside the delegate
+    #[arg(long)]
+    strict: bool,
+    /// Buffers of equal name are one buffer of all methods
+    #[arg(long)]
+    share_buffers: bool,
+    /// Delegate nothing: portable operators only
+    #[arg(long, conflicts_with = "strict")]
+    portable: bool,
+    /// Print what became of each method: ops, operators left outside, with place and reason
+    #[arg(long)]
+    report: bool,
+    /// Print what each pass took, and why it did not take more
+    #[arg(long)]
+    explain: bool,
+    /// Print the graphs as they are after a pass, or after `lower`
+    #[arg(long, value_name = "PASS")]
+    print_after: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    if let Some(stage) = &arguments.print_after
+        && !pipeline::stages().any(|known| known == stage)
+    {
+        let known: Vec<&str> = pipeline::stages().collect();
+        return Err(Failure::usage(format!("there is no pass `{stage}`")).hint(format!("passes: {}", known.join(", "))));
+    }
+    let programs = read_all(&arguments.sources)?;
+    let sources = programs.iter().map(|(name, program)| Source { name, program });
+    let options = Options {
+        strict: arguments.strict,
+        share_buffers: arguments.share_buffers,
+        portable: arguments.portable,
+        print_after: arguments.print_after.clone(),
+    };
+    let Compiled { writer, report } =
+        compile::compile(&sources.collect::<Vec<_>>(), &options).map_err(Failure::new)?;
+    for method in &report.methods {
+        for (stage, text) in &method.trace.texts {
+            out.line(format!("after {stage}, method {}:\n{text}", method.name))?;
+        }
+        if arguments.explain {
+            for (pass, remark) in &method.trace.remarks {
+                out.line(format!("{}: {pass}: {remark}", method.name))?;
+            }
+        }
+    }
+    let bytes = writer
+        .write_file(&arguments.output, &WriteOptions::default())
+        .map_err(|error| Failure::in_file(&arguments.output, error))?;
+    if arguments.report {
+        for method in &report.methods {
+            print(method, out)?;
+        }
+        out.line(format!("{}: {}", arguments.output.display(), crate::output::size(bytes)))?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// Reads every source; several programs of one archive are methods by their names in it.
+fn read_all(sources: &[String]) -> Result<Vec<(String, ExportedProgram)>, Failure> {
+    let mut programs = Vec::new();
+    for source in sources {
+        let (name, path) = match source.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !name.contains(['/', '\\']) => (Some(name), Path::new(path)),
+            _ => (None, Path::new(source)),
+        };
+        let package = pt2::open(path, &Limits::default()).map_err(|error| Failure::in_file(path, error))?;
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        match (package.programs(), name) {
+            ([program], name) => {
+                let stem = if stem == "model" { "forward".to_owned() } else { stem };
+                programs.push((name.map_or(stem, str::to_owned), program.clone()));
+            }
+            (_, Some(_)) => {
+                return Err(Failure::in_file(path, "it holds several programs, which have names of their own")
+                    .hint(format!("give {} without a name", path.display())));
+            }
+            (all, None) => programs.extend(all.iter().map(|program| (program.name().to_owned(), program.clone()))),
+        }
+    }
+    Ok(programs)
+}
+
+fn print(method: &MethodReport, out: &mut Output) -> Result<(), Failure> {
+    out.line(format!(
+        "method {}: {}, {}, {}, {}",
+        method.name,
+        count(method.delegates.len(), "delegate"),
+        count(method.ops(), "op"),
+        count(method.portable.len(), "portable operator"),
+        match method.copies {
+            1 => "1 copy into state".to_owned(),
+            copies => format!("{copies} copies into state"),
+        }
+    ))?;
+    for (number, ops) in method.delegates.iter().enumerate() {
+        let ops: Vec<String> = ops.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        out.line(format!("  delegate {number}: {}", ops.join(", ")))?;
+    }
+    for outside in &method.portable {
+        let at = outside.source_place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();
+        out.line(format!("  outside: {} for {}{at}: {}", outside.kernel, outside.place, outside.reason))?;
+    }
+    Ok(())
+}

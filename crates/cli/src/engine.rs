@@ -1,0 +1,86 @@
+//! Which backend runs a program, and how: the same options for every command that runs one.
+
+use crate::failure::Failure;
+use clap::ValueEnum;
+use pteron_cpu::{Cpu, Path};
+use pteron_runtime::backend::Backend;
+use pteron_runtime::{LoadMode, Options, Precision};
+use std::sync::Arc;
+
+/// The environment variable that names the vector path where `--cpu` does not.
+const CPU_VARIABLE: &str = "PTERON_CPU";
+
+/// Options of every command that runs programs.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Engine {
+    /// Backend to run on [default: the first that is there]
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// Vector path of the cpu backend: amx, avx512, avxvnni, avx2, neon, scalar, ... [default: the best that this
+    /// machine has, or PTERON_CPU]
+    #[arg(long, value_name = "PATH")]
+    cpu: Option<String>,
+    /// Threads of the cpu backend [default: the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// `exact` rounds activations to no type narrower than the program's; `fast` may go down to 8 bits
+    #[arg(long, value_enum)]
+    precision: Option<Rounding>,
+    /// Where weights live: in the mapped file, there but locked, or copied into memory [default: map]
+    #[arg(long, value_enum)]
+    load: Option<Place>,
+}
+
+/// `--precision`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rounding {
+    Exact,
+    Fast,
+}
+
+/// `--load`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Place {
+    Map,
+    Lock,
+    Copy,
+}
+
+impl Engine {
+    /// How a program is loaded; `precision` is taken where the user names none.
+    pub(crate) fn options(&self, precision: Precision) -> Result<Options, Failure> {
+        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+        let mut options = Options { backend: self.backend.clone(), ..Options::default() };
+        options.registry.add(Arc::new(self.cpu().map_err(|error| usage(&error))?));
+        crate::mlx::add(&mut options.registry, self.backend.as_deref()).map_err(|error| usage(&error))?;
+        options.precision = match self.precision {
+            Some(Rounding::Exact) => Precision::Exact,
+            Some(Rounding::Fast) => Precision::Fast,
+            None => precision,
+        };
+        options.mode = match self.load {
+            None | Some(Place::Map) => LoadMode::Map,
+            Some(Place::Lock) => LoadMode::Lock,
+            Some(Place::Copy) => LoadMode::Copy,
+        };
+        let backend = options.registry.resolve(options.backend.as_deref()).map_err(|error| usage(&error))?;
+        tracing::info!(backend = backend.name(), device = backend.device().name, precision = ?options.precision);
+        Ok(options)
+    }
+
+    /// Threads that the cpu backend has.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+    }
+
+    fn cpu(&self) -> Result<Cpu, pteron_cpu::PathError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads();
+        if threads > cores {
+            tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
+        }
+        let named = self.cpu.clone().or_else(|| std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty()));
+        let path = named.map(|name| Path::parse(&name)).transpose()?;
+        Cpu::new(threads, path)
+    }
+}

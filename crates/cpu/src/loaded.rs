@@ -1,0 +1,308 @@
+//! A program in this backend: its constants, its plans by input signature, and the run of one of them.
+
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::ops::copy;
+use crate::plan::{Making, Plan};
+use crate::run::{Frame, Run, Slot};
+use crate::state::{CpuState, Kept};
+use pteron_format::Limits;
+use pteron_ir::{Graph, Type};
+use pteron_kernels::path::Path;
+use pteron_kernels::pool::Pool;
+use pteron_kernels::view::View;
+use pteron_runtime::backend::{
+    GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+};
+use pteron_runtime::reference::{Argument, check_inputs};
+use pteron_runtime::{Error, Precision, Result, Value, Weights};
+use pteron_tensor::HostTensor;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Plans kept for a program; prompts of many lengths come and go.
+const PLANS: usize = 64;
+
+/// A graph's constants in the graph's order.
+pub(crate) struct Prepared {
+    pub(crate) constants: Vec<HostTensor>,
+}
+
+pub(crate) struct LoadedCpu {
+    graphs: Arc<ProgramGraphs>,
+    weights: Arc<Weights>,
+    prepared: Vec<Prepared>,
+    plans: Mutex<HashMap<(GraphId, Vec<usize>), Arc<Plan>>>,
+    pool: Arc<Pool>,
+    path: Path,
+    precision: Precision,
+    limits: Limits,
+}
+
+impl LoadedCpu {
+    pub(crate) fn new(
+        graphs: Arc<ProgramGraphs>,
+        weights: Arc<Weights>,
+        (pool, path): (Arc<Pool>, Path),
+        options: &LoadOptions,
+    ) -> Result<LoadedCpu> {
+        let mut prepared = Vec::with_capacity(graphs.graphs.len());
+        for (index, graph) in graphs.graphs.iter().enumerate() {
+            let constants = graph.module.main.constants.iter().map(|constant| {
+                weights.get(GraphId(index), &constant.name).cloned().ok_or_else(|| Error::Constant {
+                    file: graphs.file.clone(),
+                    method: graph.method.clone(),
+                    name: constant.name.clone(),
+                    problem: "no data".into(),
+                })
+            });
+            prepared.push(Prepared { constants: constants.collect::<Result<_>>()? });
+        }
+        Ok(LoadedCpu {
+            graphs,
+            weights,
+            prepared,
+            plans: Mutex::default(),
+            pool,
+            path,
+            precision: options.precision,
+            limits: options.limits.clone(),
+        })
+    }
+
+    /// The plan for a signature: made once, found afterwards.
+    fn plan(&self, id: GraphId, signature: &[usize], inputs: &[Argument]) -> Result<Arc<Plan>> {
+        let key = (id, signature.to_vec());
+        if let Some(plan) = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(plan.clone());
+        }
+        let graph = &self.graphs.graphs[id.0];
+        let shapes: Vec<Option<&[usize]>> = inputs
+            .iter()
+            .map(|input| match input {
+                Argument::Tensor(tensor) => Some(tensor.shape()),
+                Argument::Scalar(_) => None,
+            })
+            .collect();
+        let making = Making { path: self.path, precision: self.precision, threads: self.pool.threads() };
+        let plan =
+            Arc::new(Plan::make(&graph.module.main, &shapes, &self.prepared[id.0], making, &self.limits)?);
+        tracing::info!(
+            method = graph.method,
+            delegate = graph.delegate,
+            inputs = ?shapes,
+            steps = plan.steps.len(),
+            arena_bytes = plan.arena_bytes,
+            "compiled execution: enabled"
+        );
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() >= PLANS {
+            plans.clear();
+        }
+        plans.insert(key, plan.clone());
+        Ok(plan)
+    }
+
+    fn run_pending(
+        &self,
+        id: GraphId,
+        state: &mut CpuState,
+        inputs: &[Value],
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        let Some(graph) = self.graphs.graphs.get(id.0) else {
+            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
+        };
+        let graph = &graph.module.main;
+        let inputs = check_inputs(graph, inputs)?;
+        let signature = signature(&inputs);
+        let constants = &self.prepared[id.0].constants;
+        let mut kept = match state.take_frame(id, &signature) {
+            Some(kept) => kept,
+            None => {
+                let plan = self.plan(id, &signature, &inputs)?;
+                state.grow_arena(plan.arena_bytes);
+                let frame = Frame::new(&plan, state.arena.as_mut_ptr(), constants);
+                Kept { graph: id, signature, plan, frame }
+            }
+        };
+        let result = self.run_frame(id, graph, &mut kept, state, &inputs, control);
+        state.put_frame(kept);
+        result
+    }
+
+    fn run_frame(
+        &self,
+        id: GraphId,
+        graph: &Graph,
+        kept: &mut Kept,
+        state: &mut CpuState,
+        inputs: &[Argument],
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        let plan = &kept.plan;
+        control.charge(plan.work)?;
+        for (input, argument) in graph.inputs.iter().zip(inputs) {
+            let index = input.value.0 as usize;
+            match argument {
+                Argument::Tensor(tensor) => {
+                    let layout = Layout::row_major(tensor.shape())
+                        .ok_or_else(|| Error::Invalid(format!("an input of {} axes", tensor.rank())))?;
+                    // Inputs are never written: only arena and buffers are.
+                    kept.frame.slots[index] = Slot { data: tensor.bytes().as_ptr().cast_mut(), layout };
+                }
+                Argument::Scalar(scalar) => kept.frame.numbers[index] = *scalar,
+            }
+        }
+        for (index, buffer) in graph.buffers.iter().enumerate() {
+            let memory = &mut state.buffers[id.0][index];
+            let data = if plan.changed[index] {
+                if Arc::get_mut(memory).is_none() {
+                    *memory = Arc::new(Memory::clone(memory));
+                }
+                Arc::get_mut(memory).map_or(std::ptr::null_mut(), Memory::as_mut_ptr)
+            } else {
+                memory.bytes().as_ptr().cast_mut()
+            };
+            kept.frame.slots[buffer.value.0 as usize].data = data;
+        }
+        let mut effects = state.take_effects(plan.has_effects);
+        let mut run = Run {
+            graph,
+            id,
+            plan,
+            frame: &mut kept.frame,
+            arena: state.arena.as_mut_ptr(),
+            constants: &self.prepared[id.0].constants,
+            effects: &mut effects,
+            undo: &mut state.undo,
+            pool: &self.pool,
+            control,
+            limits: &self.limits,
+        };
+        let result = finish(&mut run, &state.buffers[id.0]);
+        // A step that failed may have left later ones undone.
+        kept.frame.warm = result.is_ok() || kept.frame.warm;
+        state.put_effects(effects);
+        result
+    }
+}
+
+/// Runs all steps, writes what buffers shall hold, and takes the outputs.
+fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>]) -> Result<Vec<Value>> {
+    let plan = run.plan;
+    run.steps(&plan.steps)?;
+    let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
+    let outputs = run.graph.outputs.iter().map(|output| {
+        let value = run.read(output.value).map_err(at_end)?;
+        // The file declares what a caller gets: argmax gives u32 and is declared i64.
+        match (&output.ty, value) {
+            (Type::Tensor(declared), Value::Tensor(tensor)) if tensor.dtype() != declared.dtype => {
+                cast(&tensor, declared.dtype).map(Value::Tensor)
+            }
+            (_, value) => Ok(value),
+        }
+    });
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+    for write in &plan.writes {
+        let view = run.view(write.value).map_err(at_end)?;
+        let buffer = &run.graph.buffers[write.buffer];
+        let wanted = run.slot(buffer.value).layout;
+        if view.sizes() != wanted.sizes() || Some(view.dtype()) != plan.dtypes[buffer.value.0 as usize] {
+            return Err(Error::Invalid(format!(
+                "buffer `{}` holds {:?}, but {} {:?} is written to it",
+                buffer.name,
+                wanted.sizes(),
+                view.dtype(),
+                view.sizes()
+            )));
+        }
+        if let Some(staging) = write.staging {
+            let len = view.len() * view.dtype().size();
+            let (data, bytes) = run.scratch(staging);
+            if len > 0 && len <= bytes {
+                // SAFETY: the arena holds these bytes, and the plan gives them to this write alone.
+                copy::to_bytes(run.pool, &view, unsafe { std::slice::from_raw_parts_mut(data, len) });
+            }
+        }
+    }
+    for write in &plan.writes {
+        let target = run.graph.buffers[write.buffer].value;
+        let mut source = *run.slot(write.value);
+        if let Some(staging) = write.staging {
+            let layout = Layout::row_major(source.layout.sizes()).unwrap_or(source.layout);
+            source = Slot { data: run.scratch(staging).0, layout };
+        }
+        // The slot of the buffer may have been updated in place by now; its memory is where it was.
+        let data = run.slot(target).data;
+        debug_assert_eq!(data.cast_const(), buffers[write.buffer].bytes().as_ptr());
+        run.save(target).map_err(at_end)?;
+        let dtype = run.dtype(target).map_err(at_end)?;
+        // SAFETY: the value's own memory, or the staging that was filled above; buffers are written only here.
+        let from = unsafe {
+            View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides())
+        };
+        pteron_kernels::copy::copy(run.pool, &run.target(target).map_err(at_end)?, &from);
+    }
+    Ok(outputs)
+}
+
+/// A copy of a tensor in another dtype.
+fn cast(tensor: &HostTensor, dtype: pteron_tensor::DType) -> Result<HostTensor> {
+    let operand = pteron_ir::ValueId(0);
+    let op = pteron_ir::Op::AsType { x: operand, scalar_type: dtype };
+    let operands = [(operand, Value::Tensor(tensor.clone()))];
+    let results =
+        pteron_runtime::reference::run_op(&op, &operands, &Limits::default(), &RunControl::default())?;
+    match results.into_iter().next() {
+        Some(Value::Tensor(tensor)) => Ok(tensor),
+        _ => Err(Error::Invalid("a cast gives no tensor".into())),
+    }
+}
+
+/// What a plan is made for: the sizes of all tensors.
+fn signature(inputs: &[Argument]) -> Vec<usize> {
+    let mut signature = Vec::new();
+    for input in inputs {
+        if let Argument::Tensor(tensor) = input {
+            signature.extend(tensor.shape());
+        }
+    }
+    signature
+}
+
+impl Loaded for LoadedCpu {
+    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
+        Ok(Box::new(CpuState::new(self.graphs.clone(), self.pool.clone(), options, &self.limits)?))
+    }
+
+    fn run(
+        &self,
+        graph: GraphId,
+        state: &mut dyn State,
+        inputs: &[Value],
+        control: &RunControl,
+    ) -> Result<Vec<Value>> {
+        let state = state.as_any_mut().downcast_mut::<CpuState>().ok_or(Error::ForeignSnapshot)?;
+        let result = self.run_pending(graph, state, inputs, control);
+        if result.is_err() {
+            state.rollback();
+        }
+        result
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let (mapped_bytes, packed_bytes) = self.weights.bytes();
+        let buffers = self.graphs.graphs.iter().flat_map(|graph| {
+            let main = &graph.module.main;
+            main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {
+                Type::Tensor(tensor) => {
+                    let count = pteron_tensor::element_count(&tensor.known_shape()?)?;
+                    Some((count * tensor.dtype.size()) as u64)
+                }
+                _ => None,
+            })
+        });
+        MemoryReport { mapped_bytes, packed_bytes, state_bytes: buffers.sum() }
+    }
+}

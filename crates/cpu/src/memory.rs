@@ -1,0 +1,80 @@
+//! Memory of a session: zeroed, aligned for the widest vectors, and never moved while it lives.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Where regions begin: a cache line, which is also the widest vector.
+pub(crate) const ALIGNMENT: usize = 64;
+
+/// A region of bytes.
+pub(crate) struct Memory {
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the region is owned and has no interior state; who may touch it when is decided by the borrow of the
+// session that owns it.
+unsafe impl Send for Memory {}
+// SAFETY: as above: shared references only read.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` zero bytes.
+    ///
+    /// # Panics
+    /// When `len` is more than half the address space, which no limit lets through.
+    pub(crate) fn zeroed(len: usize) -> Memory {
+        if len == 0 {
+            return Memory { data: NonNull::<u64>::dangling().cast(), len };
+        }
+        let layout = Memory::layout(len);
+        // SAFETY: the size is not zero.
+        let data = unsafe { alloc_zeroed(layout) };
+        Memory { data: NonNull::new(data).unwrap_or_else(|| handle_alloc_error(layout)), len }
+    }
+
+    /// A copy of `bytes`.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Memory {
+        let mut memory = Memory::zeroed(bytes.len());
+        memory.bytes_mut().copy_from_slice(bytes);
+        memory
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the region has `len` bytes, all of them set.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
+    }
+
+    /// Where it begins, for kernels that write to it.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, ALIGNMENT).expect("a size within the limits")
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Memory {
+        Memory::copy_of(self.bytes())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.data.as_ptr(), Memory::layout(self.len)) };
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Scaled dot-product attention over keys and values where they lie.
+
+use super::{Compiled, Numbered, invalid};
+use crate::plan::Planner;
+use pteron_ir::{Dim, Op, ValueId};
+use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
+use pteron_kernels::view::View;
+use pteron_tensor::DType;
+
+pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::Sdpa { q, k, v, scale, mask, causal } = node.node.op else { return None };
+    let &result = node.node.results.first()?;
+    let float = |value: ValueId| planner.dtype(value).filter(|dtype| dtype.is_float() && dtype.size() <= 4);
+    let (_, of_k, of_v, _) = (float(q)?, float(k)?, float(v)?, float(result)?);
+    if of_k != of_v || mask.is_some_and(|mask| float(mask).is_none() && planner.dtype(mask) != Some(DType::Bool)) {
+        return None;
+    }
+    let sizes = most_sizes(planner, q, k, v)?;
+    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
+    let path = planner.path;
+    Some(Compiled::Compute(Box::new(move |run| {
+        // SAFETY: reserved for this node and asked for once.
+        let scratch = unsafe { run.scratch_slice(scratch) };
+        let (q, k, v) = (run.view(q)?, run.view(k)?, run.view(v)?);
+        let scores = [q.sizes()[0], q.sizes()[1], q.sizes()[2], k.sizes()[2]];
+        let spread = match mask {
+            Some(mask) => Some(run.slot(mask).layout.broadcast_to(&scores).ok_or_else(|| invalid("a mask that does not fit"))?),
+            None => None,
+        };
+        let mask = match (mask, &spread) {
+            (Some(mask), Some(layout)) => {
+                let view = run.view(mask)?;
+                // SAFETY: the mask's own elements, some of them more than once.
+                Mask::Tensor(unsafe { View::from_raw(view.data(), view.dtype(), layout.sizes(), layout.strides()) })
+            }
+            _ if causal => Mask::Causal { window: None },
+            _ => Mask::None,
+        };
+        attention(run.pool, path, &run.target(result)?, &Attention { q, k, v, scale, mask, ring: None }, scratch);
+        Ok(())
+    })))
+}
+
+/// The largest sizes that the tensors can have.
+fn most_sizes(planner: &Planner<'_>, q: ValueId, k: ValueId, v: ValueId) -> Option<Sizes> {
+    let most = |dim: &Dim| usize::try_from(planner.types.symbols.upper(dim)?).ok();
+    let dims = |value: ValueId| match planner.types.tensor(value)?.shape.as_slice() {
+        [a, b, c, d] => Some([most(a)?, most(b)?, most(c)?, most(d)?]),
+        _ => None,
+    };
+    let ([batch, heads, queries, features], [_, shared, keys, _], [.., values]) = (dims(q)?, dims(k)?, dims(v)?);
+    Some(Sizes { batch, heads, shared, queries, keys, features, values })
+}

@@ -1,0 +1,195 @@
+//! From nodes to steps: one arm per op that has a kernel here; everything else is computed by the reference backend.
+
+mod attention;
+mod control;
+pub(crate) mod copy;
+mod elementwise;
+mod fallback;
+mod matmul;
+mod numbers;
+mod quantized;
+pub(crate) mod rope;
+mod rows;
+mod views;
+
+use crate::plan::{Planner, Storage, is_tensor, written};
+use crate::run::{Kernel, Run, Step};
+use pteron_ir::{Block, Node, Op, Ssa, ValueId};
+use pteron_runtime::{KernelError, NodeError, reference};
+use std::sync::Arc;
+
+/// A node with its number in pre-order.
+#[derive(Clone)]
+pub(crate) struct Numbered {
+    pub(crate) node: Arc<Node>,
+    pub(crate) number: usize,
+    /// Whether all sizes and numbers are known to the plan, so that its rule has been applied for good.
+    pub(crate) is_static: bool,
+}
+
+/// The steps of a block. `number` counts nodes in pre-order.
+pub(crate) fn steps(planner: &mut Planner<'_>, block: &Block, number: &mut usize) -> Vec<Step> {
+    block.nodes.iter().filter_map(|node| step(planner, node, number)).collect()
+}
+
+/// The step of a node; `None` when the plan itself has done all there is to do.
+fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<Step> {
+    let own = *number;
+    *number += 1;
+    if let Some(error) = planner.types.refused.get(&own) {
+        let error = error.clone();
+        let mut skipped = 0;
+        node.for_each_block(|block| count(block, &mut skipped));
+        *number += skipped;
+        let kernel: Kernel = Box::new(move |_| Err(NodeError::from(error.clone())));
+        return Some(Step { number: own, once: false, kernel });
+    }
+    let is_static = planner.types.is_static(node);
+    let node = Numbered { node: Arc::new(node.clone()), number: own, is_static };
+    if numbers_are_known(planner, &node.node) {
+        return None;
+    }
+    let kernel = match &node.node.op {
+        Op::If { .. } => control::branch(planner, &node, number),
+        Op::Scan { .. } => control::scan(planner, &node, number),
+        _ => plain(planner, &node),
+    };
+    let once = is_static && matches!(kernel, Compiled::View(_)) && is_fixed(planner, &node.node);
+    let kernel = match kernel {
+        Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
+        Compiled::Compute(kernel) if is_static => {
+            charge(planner, &node.node);
+            kernel
+        }
+        Compiled::Compute(kernel) => {
+            let node = node.node.clone();
+            Box::new(move |run: &mut Run<'_>| {
+                run.prepare(&node)?;
+                kernel(run)
+            })
+        }
+    };
+    Some(Step { number: own, once, kernel })
+}
+
+/// How a node was compiled.
+pub(crate) enum Compiled {
+    /// Sets the slots of its results itself and computes nothing.
+    View(Kernel),
+    /// Computes into results that have their places.
+    Compute(Kernel),
+    /// Does everything itself, its rule and places included.
+    Whole(Kernel),
+}
+
+/// An op without nested blocks.
+fn plain(planner: &mut Planner<'_>, node: &Numbered) -> Compiled {
+    let compiled = match &node.node.op {
+        op if op.effect() != pteron_ir::Effect::Pure => None,
+        Op::ItemInt { .. }
+        | Op::SymSize { .. }
+        | Op::AddInt { .. }
+        | Op::SubtractInt { .. }
+        | Op::MultiplyInt { .. }
+        | Op::FloorDivideInt { .. }
+        | Op::ModInt { .. } => numbers::compile(node),
+        Op::IdCopy { .. }
+        | Op::ExpandDims { .. }
+        | Op::Squeeze { .. }
+        | Op::Transpose { .. }
+        | Op::Slice { .. }
+        | Op::BroadcastTo { .. }
+        | Op::Split { .. }
+        | Op::Flip { .. }
+        | Op::Reshape { .. }
+        | Op::Contiguous { .. } => views::compile(planner, node),
+        Op::SliceUpdate { .. } => views::slice_update(planner, node),
+        Op::AsType { x, .. } if planner.dtype(*x) == node.node.results.first().and_then(|&out| planner.dtype(out)) => {
+            views::compile(planner, node)
+        }
+        Op::QuantizedMatmul { .. } => quantized::matmul(planner, node),
+        Op::Addmm { .. } => matmul::addmm(planner, node),
+        Op::Sdpa { .. } => attention::sdpa(planner, node),
+        Op::Rope { .. } => rope::compile(planner, node),
+        Op::RMSNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => rows::compile(planner, node),
+        _ => elementwise::compile(planner, node),
+    };
+    compiled.unwrap_or_else(|| fallback::compile(planner, node))
+}
+
+/// Whether an op is computed here and not by the reference backend.
+pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
+    match op {
+        Op::If { .. }
+        | Op::Scan { .. }
+        | Op::ItemInt { .. }
+        | Op::SymSize { .. }
+        | Op::AddInt { .. }
+        | Op::SubtractInt { .. }
+        | Op::MultiplyInt { .. }
+        | Op::FloorDivideInt { .. }
+        | Op::ModInt { .. }
+        | Op::IdCopy { .. }
+        | Op::ExpandDims { .. }
+        | Op::Squeeze { .. }
+        | Op::Transpose { .. }
+        | Op::Slice { .. }
+        | Op::BroadcastTo { .. }
+        | Op::Split { .. }
+        | Op::Flip { .. }
+        | Op::Reshape { .. }
+        | Op::Contiguous { .. }
+        | Op::SliceUpdate { .. }
+        | Op::QuantizedMatmul { .. }
+        | Op::Addmm { .. }
+        | Op::Sdpa { .. }
+        | Op::Rope { .. }
+        | Op::RMSNorm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Softmax { .. }
+        | Op::Noop {} => true,
+        op => elementwise::is_elementwise(op),
+    }
+}
+
+/// Whether a node only gives numbers that the plan knows.
+fn numbers_are_known(planner: &Planner<'_>, node: &Node) -> bool {
+    !matches!(node.op, Op::If { .. } | Op::Scan { .. })
+        && !node.results.is_empty()
+        && node.results.iter().all(|&value| planner.types.known_int(value).is_some())
+}
+
+/// Whether all that a view is made of stays where it is from run to run.
+fn is_fixed(planner: &Planner<'_>, node: &Node) -> bool {
+    node.results.iter().all(|&value| {
+        let root = planner.lifetimes.root(value);
+        matches!(planner.storage[root.0 as usize], Storage::Arena { .. } | Storage::Constant(_))
+    })
+}
+
+/// Adds the work of a node whose sizes are known to that of the plan.
+fn charge(planner: &mut Planner<'_>, node: &Node) {
+    let mut shapes: Vec<(ValueId, Vec<usize>)> = Vec::new();
+    node.for_each_operand(|value| {
+        if is_tensor(planner.types, value) {
+            shapes.push((value, planner.types.sizes(value).unwrap_or_default()));
+        }
+    });
+    let shape_of = |value: ValueId| {
+        shapes.iter().find(|(known, _)| *known == value).map_or(&[][..], |(_, sizes)| sizes.as_slice())
+    };
+    let work = reference::work(node, &shape_of, written(planner.types, &node.results));
+    planner.work = planner.work.saturating_add(work).saturating_add(1);
+}
+
+fn count(block: &Block, nodes: &mut usize) {
+    for node in &block.nodes {
+        *nodes += 1;
+        node.for_each_block(|block| count(block, nodes));
+    }
+}
+
+/// An error about data.
+pub(crate) fn invalid(message: impl Into<String>) -> NodeError {
+    NodeError::Kernel(KernelError::Invalid(message.into()))
+}

@@ -1,0 +1,163 @@
+//! Rotary positions. The sines and cosines of a step's positions are computed once and shared by all layers that turn by
+//! the same amounts.
+
+use super::rows::DenseRows;
+use super::{Compiled, Numbered, invalid};
+use crate::layout::Layout;
+use crate::plan::Planner;
+use crate::run::Run;
+use pteron_ir::op::OffsetArg;
+use pteron_ir::{Op, ValueId};
+use pteron_kernels::rope::{Pairs, inverse_periods, rope, turns};
+use pteron_kernels::view::View;
+use pteron_runtime::NodeError;
+use pteron_tensor::{DType, Scalar};
+
+/// What a table of turns is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TableKey {
+    offset: ValueId,
+    periods: Option<ValueId>,
+    dims: usize,
+    base: u32,
+    scale: u32,
+    /// Batch rows and positions.
+    sizes: (usize, usize),
+}
+
+/// The table of one node.
+struct Table {
+    offset: OffsetArg<ValueId, ValueId>,
+    periods: Option<ValueId>,
+    dims: usize,
+    base: f32,
+    scale: f32,
+    scratch: usize,
+    /// Room for radians per position.
+    inverse: usize,
+    /// Whether this node is the first that needs it.
+    fills: bool,
+}
+
+pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::Rope { x, dims, offset, freqs, traditional, base, scale } = node.node.op.clone() else { return None };
+    let &result = node.node.results.first()?;
+    let dtype = planner.dtype(x).filter(|dtype| dtype.is_float() && dtype.size() <= 4)?;
+    if Some(dtype) != planner.dtype(result) || freqs.is_some_and(|freqs| planner.dtype(freqs) != Some(DType::F32)) {
+        return None;
+    }
+    let dims = usize::try_from(dims).ok()?;
+    let shape = planner.types.tensor(x)?.shape.clone();
+    let most = |at: usize| usize::try_from(planner.types.symbols.upper(shape.get(at)?)?).ok();
+    let (batch, length) = (most(0)?, most(shape.len().checked_sub(2)?)?);
+    let batch = match offset {
+        OffsetArg::Tensor(tensor) if planner.most_elements(tensor)? > 1 => batch,
+        _ => 1,
+    };
+    let key = TableKey {
+        offset: match offset {
+            OffsetArg::Tensor(value) | OffsetArg::Value(value) => value,
+        },
+        periods: freqs,
+        dims,
+        base: base.to_bits(),
+        scale: scale.to_bits(),
+        sizes: (batch, length),
+    };
+    // A table that is filled in a branch may not be there for others, nor one whose size a step changes.
+    let shared = planner.depth == 0 && shape.iter().all(|dim| dim.as_known().is_some());
+    let bytes = batch.checked_mul(length)?.checked_mul(dims)?.checked_mul(4)?;
+    let known = planner.tables.get(&key).copied().filter(|_| shared);
+    let fills = known.is_none();
+    let scratch = match known {
+        Some(scratch) => scratch,
+        None if shared => {
+            let end = planner.lifetimes.end;
+            let scratch = planner.reserve_until(node.number, end, bytes);
+            planner.tables.insert(key, scratch);
+            scratch
+        }
+        None => planner.reserve(node.number, bytes),
+    };
+    let inverse = planner.reserve(node.number, dims / 2 * 4);
+    let rows = DenseRows::plan(planner, node, x)?;
+    let table = Table { offset, periods: freqs, dims, base, scale, scratch, inverse, fills };
+    let pairs = if traditional { Pairs::Neighbours } else { Pairs::Halves };
+    let path = planner.path;
+    Some(Compiled::Compute(Box::new(move |run| {
+        let mut layout = Layout::SCALAR;
+        let x = rows.view(run, &mut layout)?;
+        let table = table.get(run, &x)?;
+        rope(run.pool, path, &run.target(result)?, &x, dims, pairs, table);
+        Ok(())
+    })))
+}
+
+impl Table {
+    /// The turns of all positions of `x`.
+    fn get<'r>(&self, run: &'r Run<'_>, x: &View<'_>) -> Result<&'r [f32], NodeError> {
+        let &[batch, .., length, _] = x.sizes() else { return Err(invalid("positions need an axis")) };
+        let offsets = match self.offset {
+            OffsetArg::Tensor(value) => run.view(value)?.len(),
+            OffsetArg::Value(_) => 1,
+        };
+        let batch = if offsets > 1 { batch } else { 1 };
+        let (data, bytes) = run.scratch(self.scratch);
+        let floats = batch * length * self.dims;
+        if floats * 4 > bytes || offsets > batch.max(1) {
+            return Err(invalid("more positions than planned"));
+        }
+        if self.fills && floats > 0 {
+            // SAFETY: reserved for this node and those after it, which only read.
+            let table = unsafe { std::slice::from_raw_parts_mut(data.cast::<f32>(), floats) };
+            // SAFETY: reserved for this node and asked for once; the arena is aligned for floats.
+            let inverse = bytemuck::cast_slice_mut(unsafe { run.scratch_slice(self.inverse) });
+            let periods = match self.periods {
+                Some(periods) => {
+                    let view = run.view(periods)?;
+                    if !view.is_contiguous() || view.len() < self.dims / 2 {
+                        return Err(invalid("periods that do not lie side by side"));
+                    }
+                    // SAFETY: that many floats lie there.
+                    Some(unsafe { std::slice::from_raw_parts(view.data().cast::<f32>(), view.len()) })
+                }
+                None => None,
+            };
+            inverse_periods(self.dims, self.base, periods, inverse);
+            for (row, table) in table.chunks_exact_mut((length * self.dims).max(1)).enumerate() {
+                turns(self.position(run, row)?, self.scale, inverse, table);
+            }
+        }
+        if floats == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: filled above, by this node or by the first that shares it.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast::<f32>(), floats) })
+    }
+
+    /// The position of a batch row's first element.
+    fn position(&self, run: &Run<'_>, row: usize) -> Result<i64, NodeError> {
+        let value = match self.offset {
+            OffsetArg::Value(value) => {
+                return match run.number(value) {
+                    Scalar::Int(position) => Ok(position),
+                    other => Err(invalid(format!("offset {other:?} is not an integer"))),
+                };
+            }
+            OffsetArg::Tensor(value) => value,
+        };
+        let view = run.view(value)?;
+        if row >= view.len() || !view.is_contiguous() {
+            return Err(invalid("offsets that do not lie side by side"));
+        }
+        // SAFETY: the element exists, and its alignment is the dtype's.
+        unsafe {
+            match view.dtype() {
+                DType::I32 => Ok(i64::from(*view.data().cast::<i32>().add(row))),
+                DType::I64 => Ok(*view.data().cast::<i64>().add(row)),
+                DType::U32 => Ok(i64::from(*view.data().cast::<u32>().add(row))),
+                other => Err(invalid(format!("offsets of {other}"))),
+            }
+        }
+    }
+}

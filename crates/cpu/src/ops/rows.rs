@@ -1,0 +1,107 @@
+//! Ops along the last axis: norms, softmax, and the logarithm of a sum of exponentials.
+
+use super::{Compiled, Numbered, invalid};
+use crate::layout::Layout;
+use crate::plan::Planner;
+use crate::plan::types::counted;
+use crate::run::{Kernel, Run};
+use pteron_ir::{Op, ValueId};
+use pteron_kernels::copy::copy;
+use pteron_kernels::view::{View, ViewMut};
+use pteron_kernels::{norm, softmax};
+use pteron_runtime::NodeError;
+
+/// A tensor whose rows along the last axis are dense: where it lies, or a copy.
+pub(super) struct DenseRows {
+    value: ValueId,
+    /// Room for the copy, where the plan cannot tell that none is needed.
+    scratch: usize,
+}
+
+impl DenseRows {
+    pub(super) fn plan(planner: &mut Planner<'_>, node: &Numbered, value: ValueId) -> Option<DenseRows> {
+        let bytes = planner.types.most_bytes(value)?;
+        Some(DenseRows { value, scratch: planner.reserve(node.number, bytes) })
+    }
+
+    /// The tensor; `layout` keeps the strides of a copy.
+    pub(super) fn view<'r>(&self, run: &'r Run<'_>, layout: &'r mut Layout) -> Result<View<'r>, NodeError> {
+        let view = run.view(self.value)?;
+        if view.has_dense_rows() {
+            return Ok(view);
+        }
+        *layout = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
+        let (data, bytes) = run.scratch(self.scratch);
+        if view.len() * view.dtype().size() > bytes {
+            return Err(invalid("a tensor larger than planned"));
+        }
+        // SAFETY: the scratch was reserved for this node and has room for all elements.
+        let target = unsafe { ViewMut::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
+        copy(run.pool, &target, &view);
+        // SAFETY: as above; it is only read from here on.
+        Ok(unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) })
+    }
+}
+
+/// Floats that the kernels compute with.
+fn is_float(planner: &Planner<'_>, value: ValueId) -> bool {
+    planner.dtype(value).is_some_and(|dtype| dtype.is_float() && dtype.size() <= 4)
+}
+
+pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let &result = node.node.results.first()?;
+    let path = planner.path;
+    if !is_float(planner, result) {
+        return None;
+    }
+    let kernel: Kernel = match node.node.op.clone() {
+        Op::RMSNorm { x, weight, eps } => {
+            if !is_float(planner, x) || weight.is_some_and(|weight| !is_float(planner, weight)) {
+                return None;
+            }
+            let rows = DenseRows::plan(planner, node, x)?;
+            let weight = weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
+            Box::new(move |run| {
+                let (mut of_x, mut of_weight) = (Layout::SCALAR, Layout::SCALAR);
+                let x = rows.view(run, &mut of_x)?;
+                let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
+                norm::rms_norm(run.pool, path, &run.target(result)?, &x, weight.as_ref(), eps);
+                Ok(())
+            })
+        }
+        Op::LayerNorm { x, weight, bias, eps } => {
+            let dtypes: Vec<_> = [weight, bias].into_iter().flatten().map(|value| planner.dtype(value)).collect();
+            let floats = [weight, bias].into_iter().flatten().all(|value| is_float(planner, value));
+            if !is_float(planner, x) || !floats || dtypes.windows(2).any(|pair| pair[0] != pair[1]) {
+                return None;
+            }
+            let rows = DenseRows::plan(planner, node, x)?;
+            let weight = weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
+            let bias = bias.map(|bias| DenseRows::plan(planner, node, bias).ok_or(())).transpose().ok()?;
+            Box::new(move |run| {
+                let (mut of_x, mut of_weight, mut of_bias) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);
+                let x = rows.view(run, &mut of_x)?;
+                let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
+                let bias = bias.as_ref().map(|bias| bias.view(run, &mut of_bias)).transpose()?;
+                let target = run.target(result)?;
+                norm::layer_norm(run.pool, path, &target, &x, weight.as_ref(), bias.as_ref(), eps);
+                Ok(())
+            })
+        }
+        Op::Softmax { x, axis, .. } => {
+            let rank = planner.types.tensor(x)?.shape.len();
+            if rank == 0 || counted(axis, rank)? + 1 != rank || planner.dtype(x) != planner.dtype(result) {
+                return None;
+            }
+            let rows = DenseRows::plan(planner, node, x)?;
+            Box::new(move |run| {
+                let mut layout = Layout::SCALAR;
+                let x = rows.view(run, &mut layout)?;
+                softmax::softmax(run.pool, path, &run.target(result)?, &x);
+                Ok(())
+            })
+        }
+        _ => return None,
+    };
+    Some(Compiled::Compute(kernel))
+}

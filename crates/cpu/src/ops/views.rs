@@ -1,0 +1,256 @@
+//! Ops that move no elements: their results are other sizes and strides over the same memory. A reshape that strides
+//! cannot express, and an update that cannot be done in place, copy.
+
+use super::{Compiled, Numbered, invalid};
+use crate::layout::Layout;
+use crate::plan::lifetimes::Sharing;
+use crate::plan::types::counted;
+use crate::plan::Planner;
+use crate::run::{Kernel, Run, Slot};
+use pteron_ir::op::IntArg;
+use pteron_ir::rules::{SliceRange, slice_range};
+use pteron_ir::{Op, Type, ValueId};
+use pteron_kernels::copy::copy;
+use pteron_kernels::view::{View, ViewMut};
+use pteron_runtime::NodeError;
+
+/// A slot moved by elements, with another layout.
+fn moved(run: &Run<'_>, source: ValueId, offset: isize, layout: Option<Layout>) -> Result<Slot, NodeError> {
+    let slot = run.slot(source);
+    let layout = layout.ok_or_else(|| invalid("more axes than a view can have"))?;
+    let bytes = offset * run.dtype(source)?.size() as isize;
+    // An empty view points at nothing.
+    let data = if layout.len() == 0 { slot.data } else { slot.data.wrapping_offset(bytes) };
+    Ok(Slot { data, layout })
+}
+
+pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let &first = node.node.results.first()?;
+    let kernel: Kernel = match node.node.op.clone() {
+        // A cast to the dtype that it has already is one of these.
+        Op::IdCopy { x } | Op::AsType { x, .. } => Box::new(move |run| {
+            let slot = *run.slot(x);
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::ExpandDims { x, axis } => Box::new(move |run| {
+            let layout = run.slot(x).layout;
+            let layout = counted(axis, layout.rank() + 1).and_then(|axis| layout.insert_axis(axis));
+            let slot = moved(run, x, 0, layout)?;
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::Transpose { x, perm } => Box::new(move |run| {
+            let layout = run.slot(x).layout;
+            let rank = layout.rank();
+            let layout = layout.permute(perm.iter().map(|&axis| counted(axis, rank).unwrap_or(rank)));
+            let slot = moved(run, x, 0, layout)?;
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::Squeeze { x, dims } => Box::new(move |run| {
+            let layout = squeezed(run.slot(x).layout, dims.as_deref().unwrap_or_default());
+            let slot = moved(run, x, 0, layout)?;
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::Slice { x, axis, start, stop, step } => Box::new(move |run| {
+            let (axis, range) = range(run, x, &axis, (&start, &stop, step))?;
+            let (offset, layout) = run.slot(x).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
+            let slot = moved(run, x, offset, Some(layout))?;
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::Flip { x, axes } => Box::new(move |run| {
+            let mut layout = run.slot(x).layout;
+            let mut offset = 0;
+            for &axis in &axes {
+                let axis = counted(axis, layout.rank()).ok_or_else(|| invalid("no such axis"))?;
+                let count = layout.sizes()[axis];
+                let range = SliceRange { start: count.saturating_sub(1), step: -1, count };
+                let (further, flipped) = layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
+                offset += further;
+                layout = flipped;
+            }
+            let slot = moved(run, x, offset, Some(layout))?;
+            run.set(first, slot);
+            Ok(())
+        }),
+        Op::BroadcastTo { x, .. } => {
+            let sizes = Sizes::of(planner, node, first);
+            Box::new(move |run| {
+                let layout = sizes.with(run, |run, sizes| run.slot(x).layout.broadcast_to(sizes))?;
+                let slot = moved(run, x, 0, layout)?;
+                run.set(first, slot);
+                Ok(())
+            })
+        }
+        Op::Split { x, axis, .. } => split(planner, node, x, axis),
+        Op::Reshape { x, .. } | Op::Contiguous { x } => {
+            let sizes = Sizes::of(planner, node, first);
+            let contiguous = matches!(node.node.op, Op::Contiguous { .. });
+            // A view that stays where it is needs no storage; `MaybeView` has some for when it cannot be one.
+            Box::new(move |run| {
+                let layout = sizes.with(run, |run, sizes| {
+                    let source = &run.slot(x).layout;
+                    if contiguous && !source.is_row_major() { None } else { source.reshape(sizes) }
+                })?;
+                if let Some(layout) = layout {
+                    let slot = moved(run, x, 0, Some(layout))?;
+                    run.set(first, slot);
+                    return Ok(());
+                }
+                sizes.place(run, first)?;
+                // The copy is written under the source's own sizes: its elements keep their order.
+                let (source, target) = (run.view(x)?, run.target(first)?);
+                let flat = Layout::row_major(source.sizes()).ok_or_else(|| invalid("too many axes"))?;
+                // SAFETY: the result has as many elements as the source, row-major in storage of its own.
+                let target =
+                    unsafe { ViewMut::from_raw(target.data(), source.dtype(), flat.sizes(), flat.strides()) };
+                copy(run.pool, &target, &source);
+                Ok(())
+            })
+        }
+        _ => return None,
+    };
+    // A reshape may copy, which every run does anew.
+    let copies = matches!(node.node.op, Op::Reshape { .. } | Op::Contiguous { .. });
+    Some(if copies { Compiled::Whole(kernel) } else { Compiled::View(kernel) })
+}
+
+/// The sizes of a result: known to the plan, or by the rule in every run.
+#[derive(Clone)]
+enum Sizes {
+    Known(Layout),
+    Ruled(Numbered, usize),
+}
+
+impl Sizes {
+    fn of(planner: &Planner<'_>, node: &Numbered, result: ValueId) -> Sizes {
+        let known = planner.types.sizes(result).filter(|_| node.is_static);
+        match known.and_then(|sizes| Layout::row_major(&sizes)) {
+            Some(layout) => Sizes::Known(layout),
+            None => {
+                let index = node.node.results.iter().position(|&value| value == result);
+                Sizes::Ruled(node.clone(), index.unwrap_or(0))
+            }
+        }
+    }
+
+    fn with<T>(&self, run: &Run<'_>, then: impl FnOnce(&Run<'_>, &[usize]) -> T) -> Result<T, NodeError> {
+        match self {
+            Sizes::Known(layout) => Ok(then(run, layout.sizes())),
+            Sizes::Ruled(node, index) => {
+                let sizes = match run.infer(&node.node)?.get(*index) {
+                    Some(Type::Tensor(tensor)) => tensor.known_shape(),
+                    _ => None,
+                };
+                let sizes = sizes.ok_or_else(|| invalid("the size of a result is not known"))?;
+                Ok(then(run, &sizes))
+            }
+        }
+    }
+
+    fn place(&self, run: &mut Run<'_>, result: ValueId) -> Result<(), NodeError> {
+        let layout = self.with(run, |_, sizes| Layout::row_major(sizes))?;
+        run.place(result, layout.ok_or_else(|| invalid("too many axes"))?.sizes())
+    }
+}
+
+/// Without the listed axes of size 1; without a list, without all of them.
+fn squeezed(layout: Layout, dims: &[i32]) -> Option<Layout> {
+    let rank = layout.rank();
+    let mut squeezed = layout;
+    for axis in (0..rank).rev() {
+        let listed = dims.is_empty() || dims.iter().any(|&dim| counted(dim, rank) == Some(axis));
+        if listed && layout.sizes()[axis] == 1 {
+            squeezed = squeezed.remove_axis(axis)?;
+        }
+    }
+    Some(squeezed)
+}
+
+/// The range of a slice with the numbers at hand.
+fn range(
+    run: &Run<'_>,
+    x: ValueId,
+    axis: &IntArg<ValueId>,
+    (start, stop, step): (&IntArg<ValueId>, &IntArg<ValueId>, i32),
+) -> Result<(usize, SliceRange), NodeError> {
+    let sizes = run.slot(x).layout.sizes();
+    let axis = i32::try_from(run.int(axis)).ok().and_then(|axis| counted(axis, sizes.len()));
+    let axis = axis.ok_or_else(|| invalid("no such axis"))?;
+    let range = slice_range(sizes[axis], run.int(start), run.int(stop), step);
+    Ok((axis, range.ok_or_else(|| invalid("a slice of step 0"))?))
+}
+
+/// Pieces of one axis, side by side.
+fn split(planner: &Planner<'_>, node: &Numbered, x: ValueId, axis: i32) -> Kernel {
+    let pieces: Vec<(ValueId, Sizes)> =
+        node.node.results.iter().map(|&value| (value, Sizes::of(planner, node, value))).collect();
+    Box::new(move |run| {
+        let source = run.slot(x).layout;
+        let axis = counted(axis, source.rank()).ok_or_else(|| invalid("no such axis"))?;
+        let mut start = 0;
+        for (value, sizes) in &pieces {
+            let count = sizes.with(run, |_, sizes| sizes.get(axis).copied().unwrap_or(0))?;
+            if start + count > source.sizes()[axis] {
+                return Err(invalid("pieces longer than the axis"));
+            }
+            let (offset, layout) = source
+                .slice(axis, SliceRange { start, step: 1, count })
+                .ok_or_else(|| invalid("no such axis"))?;
+            let slot = moved(run, x, offset, Some(layout))?;
+            run.set(*value, slot);
+            start += count;
+        }
+        Ok(())
+    })
+}
+
+/// A range of one axis replaced: in place where nobody else needs the old contents.
+pub(super) fn slice_update(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::SliceUpdate { dst, update, axis, start, stop, step } = node.node.op.clone() else { return None };
+    let &result = node.node.results.first()?;
+    if planner.dtype(dst)? != planner.dtype(update)? {
+        return None;
+    }
+    let in_place = planner.lifetimes.life(result).sharing == Sharing::InPlace(dst);
+    let saved = planner.buffer_of(result).is_some();
+    Some(Compiled::Whole(Box::new(move |run| {
+        let (axis, range) = range(run, dst, &axis, (&start, &stop, step))?;
+        let whole = *run.slot(dst);
+        if in_place {
+            run.set(result, whole);
+        } else {
+            run.place(result, whole.layout.sizes())?;
+            copy(run.pool, &run.target(result)?, &run.view(dst)?);
+        }
+        let (offset, region) =
+            run.slot(result).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
+        let copied = if in_place { region.len() } else { region.len() + whole.layout.len() };
+        run.control.charge(copied as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
+        // Nothing is written to an empty range, whatever the update's shape.
+        if region.len() == 0 {
+            return Ok(());
+        }
+        let source = *run.slot(update);
+        let spread = source.layout.broadcast_to(region.sizes()).ok_or_else(|| {
+            invalid(format!("an update of {:?} for a range of {:?}", source.layout.sizes(), region.sizes()))
+        })?;
+        let target = moved(run, result, offset, Some(region))?;
+        let dtype = run.dtype(result)?;
+        if saved {
+            // SAFETY: the region is part of the result's memory.
+            let old = unsafe { View::from_raw(target.data, dtype, region.sizes(), region.strides()) };
+            run.undo.save(run.pool, &old);
+        }
+        // SAFETY: the source is a tensor of this run, spread over axes of size 1; the plan keeps it apart from
+        // the target.
+        let from = unsafe { View::from_raw(source.data, dtype, spread.sizes(), spread.strides()) };
+        // SAFETY: as above: part of the result's memory, which nobody else uses now.
+        let to = unsafe { ViewMut::from_raw(target.data, dtype, region.sizes(), region.strides()) };
+        copy(run.pool, &to, &from);
+        Ok(())
+    })))
+}

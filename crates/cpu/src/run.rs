@@ -1,0 +1,346 @@
+//! One run of a plan: where every value lies now, the numbers read from data, and the loop over the steps.
+
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::plan::{Plan, Storage};
+use crate::undo::Undo;
+use pteron_format::Limits;
+use pteron_ir::op::IntArg;
+use pteron_ir::text::Printer;
+use pteron_ir::{Dim, Graph, Node, Symbols, TensorType, Type, TypeSource, ValueId, infer};
+use pteron_kernels::pool::Pool;
+use pteron_kernels::view::{View, ViewMut};
+use pteron_runtime::backend::{self, GraphId, RunControl};
+use pteron_runtime::reference::{Effects, extent, work};
+use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
+use pteron_tensor::{DType, HostTensor, Scalar};
+
+/// What a step does.
+pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
+
+/// One step of a plan.
+pub(crate) struct Step {
+    /// The node's number in pre-order.
+    pub(crate) number: usize,
+    /// Its effect outlasts the run: a view of memory that never moves.
+    pub(crate) once: bool,
+    pub(crate) kernel: Kernel,
+}
+
+/// Where a tensor lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) data: *mut u8,
+    pub(crate) layout: Layout,
+}
+
+// SAFETY: a slot is an address; whoever uses it answers for the memory, which belongs to the session that runs.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    pub(crate) const EMPTY: Slot = Slot { data: std::ptr::null_mut(), layout: Layout::SCALAR };
+}
+
+/// What a session keeps for a plan between runs.
+pub(crate) struct Frame {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) numbers: Vec<Scalar>,
+    pub(crate) heaps: Vec<Memory>,
+    /// Whether steps that need to run only once have run.
+    pub(crate) warm: bool,
+}
+
+impl Frame {
+    /// Values that never move are put in their places.
+    pub(crate) fn new(plan: &Plan, arena: *mut u8, constants: &[HostTensor]) -> Frame {
+        let mut frame = Frame {
+            slots: vec![Slot::EMPTY; plan.dtypes.len()],
+            numbers: vec![Scalar::Int(0); plan.dtypes.len()],
+            heaps: (0..plan.heaps).map(|_| Memory::zeroed(0)).collect(),
+            warm: false,
+        };
+        for &(value, number) in &plan.numbers {
+            frame.numbers[value.0 as usize] = Scalar::Int(number);
+        }
+        for &(value, layout) in &plan.fixed {
+            let data = match plan.storage[value.0 as usize] {
+                Storage::Arena { offset, .. } => arena.wrapping_add(offset),
+                // Kernels never write to constants: only arena and buffers are written in place.
+                Storage::Constant(index) => constants[index].bytes().as_ptr().cast_mut(),
+                _ => std::ptr::null_mut(),
+            };
+            frame.slots[value.0 as usize] = Slot { data, layout };
+        }
+        frame
+    }
+}
+
+/// Everything that steps work with.
+pub(crate) struct Run<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) id: GraphId,
+    pub(crate) plan: &'a Plan,
+    pub(crate) frame: &'a mut Frame,
+    pub(crate) arena: *mut u8,
+    pub(crate) constants: &'a [HostTensor],
+    pub(crate) effects: &'a mut Effects,
+    pub(crate) undo: &'a mut Undo,
+    pub(crate) pool: &'a Pool,
+    pub(crate) control: &'a RunControl,
+    pub(crate) limits: &'a Limits,
+}
+
+impl TypeSource for Operands {
+    fn type_of(&self, value: ValueId) -> Option<&Type> {
+        self.0.iter().find(|(known, _)| *known == value).map(|(_, ty)| ty)
+    }
+}
+
+/// Types of the operands of one node, with the numbers at hand.
+struct Operands(Vec<(ValueId, Type)>);
+
+impl Run<'_> {
+    /// Runs steps in order.
+    pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            if step.once && self.frame.warm {
+                continue;
+            }
+            self.control.check()?;
+            if let Err(error) = (step.kernel)(self) {
+                return Err(self.at_node(step.number, error));
+            }
+            if self.control.trace.is_some() {
+                self.trace(step.number)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn slot(&self, value: ValueId) -> &Slot {
+        &self.frame.slots[value.0 as usize]
+    }
+
+    pub(crate) fn set(&mut self, value: ValueId, slot: Slot) {
+        self.frame.slots[value.0 as usize] = slot;
+    }
+
+    /// The dtype of a value that a step knows to be a tensor.
+    pub(crate) fn dtype(&self, value: ValueId) -> Result<DType, NodeError> {
+        self.plan.dtypes[value.0 as usize].ok_or(NodeError::Kernel(KernelError::Unset))
+    }
+
+    /// A tensor to read.
+    pub(crate) fn view(&self, value: ValueId) -> Result<View<'_>, NodeError> {
+        let slot = self.slot(value);
+        if slot.data.is_null() && slot.layout.len() > 0 {
+            return Err(NodeError::Kernel(KernelError::Unset));
+        }
+        let dtype = self.dtype(value)?;
+        // SAFETY: slots are only set to places whose memory holds all elements of the layout: storage that was
+        // sized for it, or a view of such a place. Memory stays while the run borrows the session, and no step
+        // writes to what it reads, except where the kernel allows it.
+        Ok(unsafe { View::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) })
+    }
+
+    /// A tensor to write.
+    pub(crate) fn target(&self, value: ValueId) -> Result<ViewMut<'_>, NodeError> {
+        let slot = self.slot(value);
+        if slot.data.is_null() && slot.layout.len() > 0 {
+            return Err(NodeError::Kernel(KernelError::Unset));
+        }
+        let dtype = self.dtype(value)?;
+        // SAFETY: as above; results lie in the arena, in memory of their own or in a buffer, which only this run
+        // touches, and the plan gives no two values that live at once the same place.
+        Ok(unsafe { ViewMut::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) })
+    }
+
+    /// Saves what a value in a buffer holds, before it is written.
+    pub(crate) fn save(&mut self, value: ValueId) -> Result<(), NodeError> {
+        let (slot, dtype) = (*self.slot(value), self.dtype(value)?);
+        // SAFETY: as for `view`.
+        let old = unsafe { View::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) };
+        self.undo.save(self.pool, &old);
+        Ok(())
+    }
+
+    /// Memory that a step asked for when it was planned.
+    pub(crate) fn scratch(&self, number: usize) -> (*mut u8, usize) {
+        match self.plan.scratch(number) {
+            Storage::Arena { offset, bytes } => (self.arena.wrapping_add(offset), bytes),
+            _ => (std::ptr::null_mut(), 0),
+        }
+    }
+
+    /// The same as a slice.
+    ///
+    /// # Safety
+    /// The number was given by `Planner::reserve` for the node that runs, and is asked for once in it.
+    pub(crate) unsafe fn scratch_slice<'s>(&self, number: usize) -> &'s mut [u8] {
+        let (data, bytes) = self.scratch(number);
+        if data.is_null() || bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: the arena holds these bytes, and the plan gives them to this node alone.
+        unsafe { std::slice::from_raw_parts_mut(data, bytes) }
+    }
+
+    /// A number.
+    pub(crate) fn number(&self, value: ValueId) -> Scalar {
+        self.frame.numbers[value.0 as usize]
+    }
+
+    pub(crate) fn set_number(&mut self, value: ValueId, number: Scalar) {
+        self.frame.numbers[value.0 as usize] = number;
+    }
+
+    /// The integer that an argument is now.
+    pub(crate) fn int(&self, arg: &IntArg<ValueId>) -> i64 {
+        match arg {
+            IntArg::Literal(number) => *number,
+            IntArg::Value(value) => match self.number(*value) {
+                Scalar::Int(number) => number,
+                Scalar::Bool(truth) => truth.into(),
+                Scalar::Float(number) => number as i64,
+            },
+        }
+    }
+
+    /// Gives a value with storage of its own these sizes.
+    pub(crate) fn place(&mut self, value: ValueId, sizes: &[usize]) -> Result<(), NodeError> {
+        let invalid = |message: String| NodeError::Kernel(KernelError::Invalid(message));
+        let layout = Layout::row_major(sizes).ok_or_else(|| invalid(format!("{} axes", sizes.len())))?;
+        let bytes = pteron_tensor::element_count(sizes)
+            .and_then(|count| count.checked_mul(self.dtype(value).ok()?.size()))
+            .filter(|&bytes| bytes as u64 <= self.limits.tensor_bytes)
+            .ok_or_else(|| {
+                let (what, limit) = ("a result", "tensor_bytes");
+                let found = extent(sizes).saturating_mul(8);
+                NodeError::Run(Box::new(Error::Limit { what, limit, found, allowed: self.limits.tensor_bytes }))
+            })?;
+        let data = match self.plan.storage[value.0 as usize] {
+            Storage::Arena { offset, bytes: most } if bytes <= most => self.arena.wrapping_add(offset),
+            Storage::Arena { bytes: most, .. } => {
+                return Err(invalid(format!("a result of {bytes} bytes where at most {most} were planned")));
+            }
+            Storage::Heap(number) => {
+                let heap = &mut self.frame.heaps[number];
+                if heap.len() < bytes {
+                    *heap = Memory::zeroed(bytes.next_power_of_two());
+                }
+                heap.as_mut_ptr()
+            }
+            _ => return Err(invalid("a result without memory".into())),
+        };
+        self.set(value, Slot { data, layout });
+        Ok(())
+    }
+
+    /// Applies a node's rule to the numbers at hand, charges its work, and gives its results their places.
+    pub(crate) fn prepare(&mut self, node: &Node) -> Result<(), NodeError> {
+        let types = self.infer(node)?;
+        let shape_of = |value: ValueId| match self.plan.dtypes.get(value.0 as usize) {
+            Some(Some(_)) => self.frame.slots[value.0 as usize].layout.sizes(),
+            _ => &[],
+        };
+        let shapes: Vec<Option<Vec<usize>>> = types
+            .iter()
+            .map(|ty| match ty {
+                Type::Tensor(tensor) => tensor.known_shape(),
+                _ => None,
+            })
+            .collect();
+        let written = shapes.iter().flatten().fold(0u64, |sum, sizes| sum.saturating_add(extent(sizes)));
+        let work = work(node, &shape_of, written).saturating_add(1);
+        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        for (&value, sizes) in node.results.iter().zip(&shapes) {
+            let own = matches!(self.plan.storage[value.0 as usize], Storage::Arena { .. } | Storage::Heap(_));
+            if let (true, Some(sizes)) = (own, sizes) {
+                self.place(value, sizes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The types of a node's results, with the numbers at hand.
+    pub(crate) fn infer(&self, node: &Node) -> Result<Vec<Type>, NodeError> {
+        let mut operands = Operands(Vec::new());
+        node.for_each_operand(|value| {
+            let index = value.0 as usize;
+            let ty = match (self.plan.dtypes[index], self.frame.numbers[index]) {
+                (Some(dtype), _) => {
+                    Type::Tensor(TensorType::known(dtype, self.frame.slots[index].layout.sizes()))
+                }
+                (None, Scalar::Int(number)) => Type::Int(Dim::known(number)),
+                (None, Scalar::Bool(truth)) => Type::Int(Dim::known(truth.into())),
+                (None, Scalar::Float(_)) => Type::Float,
+            };
+            operands.0.push((value, ty));
+        });
+        Ok(infer(&node.op, &operands, &mut Symbols::default())?)
+    }
+
+    /// A copy of a value for whoever is outside.
+    pub(crate) fn read(&self, value: ValueId) -> Result<Value, NodeError> {
+        let Some(dtype) = self.plan.dtypes[value.0 as usize] else {
+            return Ok(match self.number(value) {
+                Scalar::Int(number) => Value::Int(number),
+                Scalar::Float(number) => Value::Float(number),
+                Scalar::Bool(truth) => Value::Bool(truth),
+            });
+        };
+        if let Storage::Constant(index) = self.plan.storage[value.0 as usize] {
+            return Ok(Value::Tensor(self.constants[index].clone()));
+        }
+        let view = self.view(value)?;
+        let mut tensor = HostTensor::zeros(dtype, view.sizes().to_vec()).map_err(KernelError::Tensor)?;
+        crate::ops::copy::to_bytes(self.pool, &view, tensor.bytes_mut());
+        Ok(Value::Tensor(tensor))
+    }
+
+    fn trace(&self, number: usize) -> Result<()> {
+        let (Some(trace), Some(node)) = (&self.control.trace, node_at(self.graph, number)) else { return Ok(()) };
+        let results = node.results.iter().map(|&value| self.read(value)).collect::<Result<Vec<_>, _>>();
+        let results = results.map_err(|error| self.at_node(number, error))?;
+        trace.step(&backend::Step { graph: self.id, op: &node.op, place: node.place, results: &results });
+        Ok(())
+    }
+
+    /// Adds the op, its place and its operands; errors from inside a nested block have theirs already.
+    fn at_node(&self, number: usize, source: NodeError) -> Error {
+        let source = match source {
+            NodeError::Run(inner) => match *inner {
+                error @ (Error::Node { .. } | Error::Cancelled | Error::Deadline) => return error,
+                other => NodeError::Run(Box::new(other)),
+            },
+            source => source,
+        };
+        let Some(node) = node_at(self.graph, number) else { return Error::Invalid(source.to_string()) };
+        let mut operands = Vec::new();
+        node.for_each_operand(|value| {
+            operands.push(match self.plan.dtypes[value.0 as usize] {
+                Some(dtype) => format!("%{} {dtype} {:?}", value.0, self.slot(value).layout.sizes()),
+                None => format!("%{} = {:?}", value.0, self.number(value)),
+            });
+        });
+        let operands = if operands.is_empty() { "nothing".to_owned() } else { operands.join(", ") };
+        let place = match node.place {
+            Some(place) => format!("chain {} #{}", place.chain, place.index),
+            None => "made by lift".to_owned(),
+        };
+        let op = Printer::new(self.graph).node(node).to_string();
+        Error::Node { op, place, operands, source: Box::new(source) }
+    }
+}
+
+/// The node of a number in pre-order.
+fn node_at(graph: &Graph, number: usize) -> Option<&Node> {
+    let (mut count, mut found) = (0, None);
+    graph.for_each_node(|node, _| {
+        if count == number {
+            found = Some(node);
+        }
+        count += 1;
+    });
+    found
+}

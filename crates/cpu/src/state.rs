@@ -1,0 +1,246 @@
+//! What a session owns: the buffers of every graph, the effects, and what plans keep between runs. Buffers are written in
+//! place; a log of what was there makes a run take effect as a whole or not at all. A snapshot shares the buffers, and the
+//! next run that would write one copies it first.
+
+use crate::memory::Memory;
+use crate::plan::Plan;
+use crate::run::Frame;
+use crate::undo::Undo;
+use pteron_format::Limits;
+use pteron_ir::{TensorType, Type};
+use pteron_kernels::pool::Pool;
+use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions};
+use pteron_runtime::reference::Effects;
+use pteron_runtime::{Error, Result};
+use pteron_tensor::{DType, HostTensor};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Plans that a session keeps frames for: prefill of one length, decode, and a few that come and go.
+const FRAMES: usize = 8;
+
+/// The state of one session.
+pub(crate) struct CpuState {
+    graphs: Arc<ProgramGraphs>,
+    pool: Arc<Pool>,
+    /// By graph, in the graph's order.
+    pub(crate) buffers: Vec<Vec<Arc<Memory>>>,
+    pub(crate) undo: Undo,
+    committed: Effects,
+    /// What runs since the last commit have made of the effects.
+    pending: Option<Effects>,
+    /// The region that all plans of the session compute in, one after the other.
+    pub(crate) arena: Memory,
+    /// Most recently used last.
+    frames: Vec<Kept>,
+}
+
+/// What a session keeps for one signature.
+pub(crate) struct Kept {
+    pub(crate) graph: GraphId,
+    pub(crate) signature: Vec<usize>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) frame: Frame,
+}
+
+struct CpuSnapshot {
+    graphs: Arc<ProgramGraphs>,
+    buffers: Vec<Vec<Arc<Memory>>>,
+    effects: Effects,
+}
+
+impl Snapshot for CpuSnapshot {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The type of a buffer, which is always known.
+fn buffer_type(graphs: &ProgramGraphs, graph: usize, buffer: usize) -> Option<(DType, Vec<usize>)> {
+    let main = &graphs.graphs.get(graph)?.module.main;
+    match main.ty(main.buffers.get(buffer)?.value)? {
+        Type::Tensor(tensor @ TensorType { dtype, .. }) => Some((*dtype, tensor.known_shape()?)),
+        _ => None,
+    }
+}
+
+impl CpuState {
+    /// Zeroed buffers, an empty cache, the generator at its seed.
+    pub(crate) fn new(
+        graphs: Arc<ProgramGraphs>,
+        pool: Arc<Pool>,
+        options: &StateOptions,
+        limits: &Limits,
+    ) -> Result<CpuState> {
+        let mut total = 0u64;
+        let mut buffers = Vec::with_capacity(graphs.graphs.len());
+        for (number, graph) in graphs.graphs.iter().enumerate() {
+            let main = &graph.module.main;
+            let zeroed = main.buffers.iter().enumerate().map(|(index, buffer)| {
+                let bytes = buffer_type(&graphs, number, index).and_then(|(dtype, shape)| {
+                    pteron_tensor::element_count(&shape)?.checked_mul(dtype.size())
+                });
+                let Some(bytes) = bytes else {
+                    return Err(Error::Invalid(format!("the size of buffer `{}` is not known", buffer.name)));
+                };
+                total = total.saturating_add(bytes as u64);
+                if total > limits.live_bytes {
+                    let (what, limit) = ("the state of a session", "live_bytes");
+                    return Err(Error::Limit { what, limit, found: total, allowed: limits.live_bytes });
+                }
+                Ok(Arc::new(Memory::zeroed(bytes)))
+            });
+            buffers.push(zeroed.collect::<Result<Vec<_>>>()?);
+        }
+        Ok(CpuState {
+            graphs,
+            pool,
+            buffers,
+            undo: Undo::default(),
+            committed: Effects::new(options, limits)?,
+            pending: None,
+            arena: Memory::zeroed(0),
+            frames: Vec::new(),
+        })
+    }
+
+    /// The effects, for the time of a run; whether it changes them, which is pending until a commit.
+    pub(crate) fn take_effects(&mut self, changes: bool) -> Effects {
+        if changes && self.pending.is_none() {
+            self.pending = Some(self.committed.clone());
+        }
+        let effects = self.pending.as_mut().unwrap_or(&mut self.committed);
+        std::mem::replace(effects, Effects::none())
+    }
+
+    /// Gives back what [`CpuState::take_effects`] gave.
+    pub(crate) fn put_effects(&mut self, effects: Effects) {
+        *self.pending.as_mut().unwrap_or(&mut self.committed) = effects;
+    }
+
+    /// What is kept for a signature, taken out for the time of a run.
+    pub(crate) fn take_frame(&mut self, graph: GraphId, signature: &[usize]) -> Option<Kept> {
+        let at = self.frames.iter().rposition(|kept| kept.graph == graph && kept.signature == signature)?;
+        Some(self.frames.remove(at))
+    }
+
+    pub(crate) fn put_frame(&mut self, kept: Kept) {
+        if self.frames.len() == FRAMES {
+            self.frames.remove(0);
+        }
+        self.frames.push(kept);
+    }
+
+    /// Makes the region large enough; frames that point into the old one are gone then.
+    pub(crate) fn grow_arena(&mut self, bytes: usize) -> bool {
+        if self.arena.len() >= bytes {
+            return false;
+        }
+        self.frames.clear();
+        self.arena = Memory::zeroed(bytes);
+        true
+    }
+
+    fn find(&self, id: &BufferId) -> Result<(usize, usize)> {
+        let unknown = || Error::UnknownBuffer(id.clone());
+        let position = self.graphs.graphs.iter().position(|graph| {
+            id.scope == Scope::Method(graph.method.clone()) && id.delegate == Some(graph.delegate)
+        });
+        let graph = position.ok_or_else(unknown)?;
+        let buffers = &self.graphs.graphs[graph].module.main.buffers;
+        let buffer = buffers.iter().position(|buffer| buffer.name == id.name).ok_or_else(unknown)?;
+        Ok((graph, buffer))
+    }
+}
+
+impl State for CpuState {
+    fn read(&self, buffer: &BufferId) -> Result<HostTensor> {
+        let (graph, index) = self.find(buffer)?;
+        let (dtype, shape) =
+            buffer_type(&self.graphs, graph, index).ok_or_else(|| Error::UnknownBuffer(buffer.clone()))?;
+        let bytes = pteron_tensor::Bytes::copy_of(self.buffers[graph][index].bytes());
+        Ok(HostTensor::new(dtype, shape, bytes)?)
+    }
+
+    fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()> {
+        let (graph, index) = self.find(buffer)?;
+        let (dtype, shape) =
+            buffer_type(&self.graphs, graph, index).ok_or_else(|| Error::UnknownBuffer(buffer.clone()))?;
+        if (dtype, shape.as_slice()) != (value.dtype(), value.shape()) {
+            return Err(Error::BufferType {
+                buffer: buffer.clone(),
+                wanted: format!("{dtype} {shape:?}"),
+                given: format!("{} {:?}", value.dtype(), value.shape()),
+            });
+        }
+        match Arc::get_mut(&mut self.buffers[graph][index]) {
+            Some(memory) => memory.bytes_mut().copy_from_slice(value.bytes()),
+            None => self.buffers[graph][index] = Arc::new(Memory::copy_of(value.bytes())),
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) {
+        self.undo.forget();
+        if let Some(pending) = self.pending.take() {
+            self.committed = pending;
+        }
+    }
+
+    fn rollback(&mut self) {
+        // SAFETY: buffers are written only by runs, which this borrow excludes, and stay where they are until a
+        // commit: `run` copies a shared one before it saves anything of it.
+        unsafe { self.undo.roll_back(&self.pool) };
+        self.pending = None;
+    }
+
+    fn rewind_to(&mut self, tokens: usize) -> Result<Rewind> {
+        let mut written = self.graphs.graphs.iter().flat_map(|graph| {
+            let buffers = graph.module.main.buffers.iter().filter(|buffer| buffer.update != buffer.value);
+            buffers.map(move |buffer| (graph, &buffer.name))
+        });
+        if let Some((graph, name)) = written.next() {
+            let reason = format!(
+                "buffer `{name}` of method `{}` holds what all tokens so far have made of it",
+                graph.method
+            );
+            return Ok(Rewind::Replay { from: 0, reason });
+        }
+        drop(written);
+        self.committed.rewind_to(tokens)
+    }
+
+    fn cached_tokens(&self) -> Option<usize> {
+        self.committed.cached_tokens()
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(CpuSnapshot {
+            graphs: self.graphs.clone(),
+            buffers: self.buffers.clone(),
+            effects: self.committed.clone(),
+        }))
+    }
+
+    fn restore(&mut self, snapshot: &dyn Snapshot) -> Result<()> {
+        match snapshot.as_any().downcast_ref::<CpuSnapshot>() {
+            Some(snapshot) if Arc::ptr_eq(&snapshot.graphs, &self.graphs) => {
+                self.undo.forget();
+                self.buffers = snapshot.buffers.clone();
+                self.committed = snapshot.effects.clone();
+                self.pending = None;
+                Ok(())
+            }
+            _ => Err(Error::ForeignSnapshot),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let buffers: u64 = self.buffers.iter().flatten().map(|memory| memory.len() as u64).sum();
+        buffers + self.committed.bytes() + (self.arena.len() + self.undo.capacity()) as u64
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

@@ -1,0 +1,192 @@
+//! Eight tiles of 16 rows and 64 bytes. The configuration belongs to a thread: whoever multiplies holds a
+//! [`Configured`], which sets it up and gives the tiles back when dropped, so that a switch of threads need not save them.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+/// Rows of a full tile; each has 64 bytes.
+pub const TILE_ROWS: usize = 16;
+
+/// Whether the CPU has bf16 and int8 tiles and the system lets this process use them. Asks once.
+pub fn is_permitted() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| has_tiles() && request_tile_data())
+}
+
+fn has_tiles() -> bool {
+    if __cpuid_count(0, 0).eax < 7 {
+        return false;
+    }
+    // Leaf 7, EDX: bit 22 bf16, bit 24 tiles, bit 25 int8. Leaf 1, ECX: bit 27, the system uses XSAVE.
+    let wanted = 1 << 22 | 1 << 24 | 1 << 25;
+    if __cpuid_count(7, 0).edx & wanted != wanted || __cpuid_count(1, 0).ecx & 1 << 27 == 0 {
+        return false;
+    }
+    // SAFETY: the OSXSAVE bit was seen, so XGETBV exists.
+    let enabled = unsafe { xcr0() };
+    // Tile configuration and tile data.
+    enabled & 0b11 << 17 == 0b11 << 17
+}
+
+#[target_feature(enable = "xsave")]
+fn xcr0() -> u64 {
+    // SAFETY: register 0 exists wherever XGETBV does.
+    unsafe { _xgetbv(0) }
+}
+
+/// Linux hands out the large tile state only to processes that ask for it.
+#[cfg(target_os = "linux")]
+fn request_tile_data() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
+    const XFEATURE_XTILEDATA: i64 = 18;
+    let result: i64;
+    // SAFETY: a system call that reads its two register arguments and touches no memory of ours; the clobbered registers
+    // are named.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XFEATURE_XTILEDATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn request_tile_data() -> bool {
+    false
+}
+
+/// The memory form of a tile configuration.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes_per_row: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// All eight tiles of this thread, configured to 16 rows of 64 bytes until this is dropped.
+pub struct Configured {
+    /// The configuration is the thread's, so this must stay on it.
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Configured {
+    /// Configures the tiles of this thread; `None` where the machine has none.
+    pub fn new() -> Option<Configured> {
+        if !is_permitted() {
+            return None;
+        }
+        let mut config =
+            Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
+        config.bytes_per_row[..8].fill(64);
+        config.rows[..8].fill(TILE_ROWS as u8);
+        // SAFETY: the CPU has tiles and the system permits them; the configuration is valid for palette 1.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
+        Some(Configured { on_this_thread: PhantomData })
+    }
+
+    /// Zeroes tile `T`.
+    pub fn zero<const T: u8>(&self) {
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        unsafe { asm!("tilezero tmm{t}", t = const T, options(nostack, nomem, preserves_flags)) };
+    }
+
+    /// Loads tile `T` from 16 rows of 64 bytes that lie `stride` bytes apart.
+    ///
+    /// # Safety
+    /// All 16 rows must be readable.
+    pub unsafe fn load<const T: u8>(&self, from: *const u8, stride: usize) {
+        // SAFETY: the rows are readable (the caller's promise) and the tiles are configured.
+        unsafe {
+            asm!(
+                "tileloadd tmm{t}, [{from} + {stride}*1]",
+                t = const T, from = in(reg) from, stride = in(reg) stride,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+    }
+
+    /// Stores tile `T` to 16 rows of 64 bytes that lie `stride` bytes apart.
+    ///
+    /// # Safety
+    /// All 16 rows must be writable.
+    pub unsafe fn store<const T: u8>(&self, to: *mut u8, stride: usize) {
+        // SAFETY: the rows are writable (the caller's promise) and the tiles are configured.
+        unsafe {
+            asm!(
+                "tilestored [{to} + {stride}*1], tmm{t}",
+                t = const T, to = in(reg) to, stride = in(reg) stride,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// `C += A * B` in f32. A: 16 rows of 32 bf16. B: 16 rows, row `r` with elements `2r` and `2r + 1` of 16 columns as
+    /// pairs of bf16. C: 16 rows of 16 f32.
+    pub fn multiply_bf16<const C: u8, const A: u8, const B: u8>(&self) {
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        unsafe {
+            asm!(
+                "tdpbf16ps tmm{c}, tmm{a}, tmm{b}",
+                c = const C, a = const A, b = const B, options(nostack, nomem, preserves_flags),
+            );
+        }
+    }
+
+    /// `C += A * B` in i32, A unsigned and B signed bytes. B's row `r` has elements `4r..4r + 4` of 16 columns.
+    pub fn multiply_u8_i8<const C: u8, const A: u8, const B: u8>(&self) {
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        unsafe {
+            asm!(
+                "tdpbusd tmm{c}, tmm{a}, tmm{b}",
+                c = const C, a = const A, b = const B, options(nostack, nomem, preserves_flags),
+            );
+        }
+    }
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        // SAFETY: the tiles are configured and nobody on this thread uses them any more.
+        unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_of_bytes_is_exact() {
+        let Some(tiles) = Configured::new() else {
+            println!("not run: this machine has no permitted tiles");
+            return;
+        };
+        let a: Vec<u8> = (0..1024).map(|i| (i * 7 % 251) as u8).collect();
+        let b: Vec<i8> = (0..1024).map(|i| (i * 11 % 253) as u8 as i8).collect();
+        let mut c = vec![0i32; 256];
+        // SAFETY: each buffer holds 16 rows of 64 bytes.
+        unsafe {
+            tiles.zero::<0>();
+            tiles.load::<1>(a.as_ptr(), 64);
+            tiles.load::<2>(b.as_ptr().cast(), 64);
+            tiles.multiply_u8_i8::<0, 1, 2>();
+            tiles.store::<0>(c.as_mut_ptr().cast(), 64);
+        }
+        for (i, &got) in c.iter().enumerate() {
+            let (m, n) = (i / 16, i % 16);
+            let element = |k: usize| i32::from(a[m * 64 + k]) * i32::from(b[k / 4 * 64 + n * 4 + k % 4]);
+            assert_eq!(got, (0..64).map(element).sum::<i32>(), "{m}, {n}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Attention against the plain formula in f64: random sizes, layouts, masks and dtypes, on every path.
+
+use super::*;
+use crate::trial::{Random, assert_close, on_every_path};
+use half::{bf16, f16};
+
+/// A tensor of four axes in some layout, as the bytes of a dtype and as the f32 that these hold.
+struct Tensor {
+    bytes: Vec<u64>,
+    values: Vec<f32>,
+    sizes: [usize; 4],
+    strides: [isize; 4],
+    dtype: DType,
+}
+
+impl Tensor {
+    /// `swapped` puts the third axis before the second in memory.
+    fn new(random: &mut Random, sizes: [usize; 4], dtype: DType, swapped: bool) -> Tensor {
+        let count = sizes.iter().product::<usize>();
+        let mut values = random.floats(count);
+        let mut bytes = vec![0u64; count.div_ceil(2) + 1];
+        let raw: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);
+        for (i, value) in values.iter_mut().enumerate() {
+            match dtype {
+                DType::F16 => {
+                    raw[2 * i..][..2].copy_from_slice(&f16::from_f32(*value).to_ne_bytes());
+                    *value = f16::from_f32(*value).to_f32();
+                }
+                DType::BF16 => {
+                    raw[2 * i..][..2].copy_from_slice(&bf16::from_f32(*value).to_ne_bytes());
+                    *value = bf16::from_f32(*value).to_f32();
+                }
+                _ => raw[4 * i..][..4].copy_from_slice(&value.to_ne_bytes()),
+            }
+        }
+        let [_, b, c, d] = sizes.map(|size| size as isize);
+        let strides = if swapped { [b * c * d, d, b * d, 1] } else { [b * c * d, c * d, d, 1] };
+        Tensor { bytes, values, sizes, strides, dtype }
+    }
+
+    fn view(&self) -> View<'_> {
+        View::new(bytemuck::cast_slice(&self.bytes), self.dtype, 0, &self.sizes, &self.strides).unwrap()
+    }
+
+    fn at(&self, index: [usize; 4]) -> f64 {
+        let at: isize = index.iter().zip(self.strides).map(|(&i, stride)| i as isize * stride).sum();
+        self.values[at as usize].into()
+    }
+}
+
+/// `see` changes a score, given (batch, head, query, key), or makes it -inf.
+fn formula(sizes: Sizes, [q, k, v]: [&Tensor; 3], first: usize, see: impl Fn([usize; 4], f64) -> f64) -> Vec<f64> {
+    let mut out = Vec::new();
+    let rows = k.sizes[2];
+    for (b, h, i) in (0..sizes.batch)
+        .flat_map(|b| (0..sizes.heads).flat_map(move |h| (0..sizes.queries).map(move |i| (b, h, i))))
+    {
+        let shared = h / (sizes.heads / sizes.shared);
+        let weights: Vec<f64> = (0..sizes.keys)
+            .map(|j| {
+                let row = (first + j) % rows;
+                let dot: f64 = (0..sizes.features).map(|d| q.at([b, h, i, d]) * k.at([b, shared, row, d])).sum();
+                see([b, h, i, j], 0.3 * dot).exp()
+            })
+            .collect();
+        let sum: f64 = weights.iter().sum();
+        out.extend((0..sizes.values).map(|d| {
+            let term = |j: usize| {
+                let value = v.at([b, shared, (first + j) % rows, d]);
+                if weights[j] == 0.0 { 0.0 } else { weights[j] * value }
+            };
+            if sum == 0.0 { 0.0 } else { (0..sizes.keys).map(term).sum::<f64>() / sum }
+        }));
+    }
+    out
+}
+
+fn attend(path: Path, threads: usize, attention_of: &Attention<'_>) -> Vec<f32> {
+    let sizes = attention_of.sizes();
+    let shape = [sizes.batch, sizes.heads, sizes.queries, sizes.values];
+    let mut out = vec![f32::NAN; shape.iter().product()];
+    let strides = crate::trial::dense(&shape);
+    let mut scratch = vec![0xffu8; scratch_bytes(&sizes, threads)];
+    let view = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &shape, &strides).unwrap();
+    attention(&Pool::new(threads), path, &view, attention_of, &mut scratch);
+    out
+}
+
+#[test]
+fn every_kind_equals_the_formula() {
+    let mut random = Random::new(7);
+    on_every_path(|path| {
+        for round in 0..60 {
+            let shared = 1 + random.below(3);
+            let features = [4, 5, 16, 32, 64, 80][random.below(6)];
+            let queries = [1, 1, 2, 5, 17, 60][random.below(6)];
+            let keys = queries + random.below(200) + if round % 10 == 0 { 900 } else { 0 };
+            let sizes = Sizes {
+                batch: 1 + random.below(2),
+                heads: shared * (1 + random.below(4)),
+                shared,
+                queries,
+                keys,
+                features,
+                values: [features, 16, 7, 48][random.below(4)],
+            };
+            let dtype = [DType::F32, DType::F16, DType::BF16][round % 3];
+            let rows = keys + random.below(3);
+            let q = Tensor::new(&mut random, [sizes.batch, sizes.heads, queries, features], DType::F32, round % 2 == 0);
+            let k = Tensor::new(&mut random, [sizes.batch, shared, rows, features], dtype, round % 4 < 2);
+            let v = Tensor::new(&mut random, [sizes.batch, shared, rows, sizes.values], dtype, round % 4 < 2);
+            let first = random.below(rows);
+            let window = 1 + random.below(keys);
+            let bits: Vec<u8> = (0..keys * queries).map(|_| u8::from(random.below(3) > 0)).collect();
+            let added: Vec<f32> =
+                random.floats(keys).iter().map(|&x| if x > 0.8 { f32::NEG_INFINITY } else { x }).collect();
+            let mask_sizes = [sizes.batch, sizes.heads, queries, keys];
+            let bool_strides = [0, 0, keys as isize, 1];
+            let bools = View::new(&bits, DType::Bool, 0, &mask_sizes, &bool_strides).unwrap();
+            let floats =
+                View::new(bytemuck::cast_slice(&added), DType::F32, 0, &mask_sizes, &[0, 0, 0, 1]).unwrap();
+            let base = Attention {
+                q: q.view(),
+                k: k.view(),
+                v: v.view(),
+                scale: 0.3,
+                mask: Mask::None,
+                ring: Some(Ring { first, live: keys }),
+            };
+            const HIDDEN: f64 = f64::NEG_INFINITY;
+            let last = |i: usize| i + keys - queries;
+            let what = format!("round {round} {sizes:?} {dtype} {path}");
+            let check = |mask: Mask<'_>, see: &dyn Fn([usize; 4], f64) -> f64| {
+                let got = attend(path, 1 + round % 3, &Attention { mask, ..base });
+                assert_close(&got, &formula(sizes, [&q, &k, &v], first, see), 2e-5, 4e-6, &what);
+            };
+            check(Mask::None, &|_, score| score);
+            check(Mask::Causal { window: None }, &|[_, _, i, j], s| if j <= last(i) { s } else { HIDDEN });
+            check(Mask::Causal { window: Some(window) }, &|[_, _, i, j], s| {
+                if j <= last(i) && j + window > last(i) { s } else { HIDDEN }
+            });
+            check(Mask::Tensor(bools), &|[_, _, i, j], s| if bits[i * keys + j] != 0 { s } else { HIDDEN });
+            check(Mask::Tensor(floats), &|[_, _, _, j], s| s + f64::from(added[j]));
+        }
+    });
+}
+
+#[test]
+fn nothing_in_sight_gives_zeros_and_nothing_out_of_sight_leaks() {
+    let mut random = Random::new(8);
+    on_every_path(|path| {
+        for queries in [1, 3, 40] {
+            let q = Tensor::new(&mut random, [1, 2, queries, 16], DType::F32, false);
+            let k = Tensor::new(&mut random, [1, 2, 5, 16], DType::F32, false);
+            let mut v = Tensor::new(&mut random, [1, 2, 5, 16], DType::F32, false);
+            bytemuck::cast_slice_mut::<u64, f32>(&mut v.bytes)[4 * 16..5 * 16].fill(f32::NAN);
+            // The last key is hidden from all; the last query sees nothing.
+            let mut bits = vec![1u8; queries * 5];
+            (0..queries).for_each(|i| bits[i * 5 + 4] = 0);
+            bits[(queries - 1) * 5..].fill(0);
+            let sizes = [1, 2, queries, 5];
+            let mask = View::new(&bits, DType::Bool, 0, &sizes, &[0, 0, 5, 1]).unwrap();
+            let job =
+                Attention { q: q.view(), k: k.view(), v: v.view(), scale: 1.0, mask: Mask::Tensor(mask), ring: None };
+            let got = attend(path, 1, &job);
+            assert!(got[..queries * 16].iter().all(|x| x.is_finite()), "{path} {queries}");
+            assert!(got[(queries - 1) * 16..queries * 16].iter().all(|&x| x == 0.0), "{path} {queries}");
+        }
+    });
+}

@@ -1,0 +1,118 @@
+//! Convolutions against the textbook formula: every output, every tap, every channel.
+
+use super::*;
+use crate::trial::{Random, assert_close, dense, on_every_path};
+
+/// The textbook formula, by scattering for the transposed kind.
+fn formula(shape: &Shape<'_>, x: &[f32], w: &[f32]) -> Vec<f64> {
+    let coordinates = |mut at: usize, sizes: &[usize]| -> Vec<i64> {
+        let mut list: Vec<i64> = sizes
+            .iter()
+            .rev()
+            .map(|n| {
+                let i = at % n;
+                at /= n;
+                i as i64
+            })
+            .collect();
+        list.reverse();
+        list
+    };
+    let (depth, filters) = (shape.depth(), shape.filters / shape.groups);
+    let mut out = vec![0.0; shape.batch * shape.positions() * shape.filters];
+    for (i, t, o) in (0..shape.pixels())
+        .flat_map(|i| (0..shape.taps()).flat_map(move |t| (0..shape.positions()).map(move |o| (i, t, o))))
+    {
+        let (at, tap, to) =
+            (coordinates(i, shape.input), coordinates(t, shape.kernel), coordinates(o, shape.output));
+        let meets = (0..shape.axes.len()).all(|axis| {
+            let Axis { stride, padding, dilation } = shape.axes[axis];
+            let (from, target) = match shape.direction {
+                Direction::Plain => (to[axis], at[axis]),
+                Direction::Transposed => (at[axis], to[axis]),
+            };
+            from * stride as i64 + tap[axis] * dilation as i64 - padding as i64 == target
+        });
+        if !meets {
+            continue;
+        }
+        for n in 0..shape.batch {
+            for f in 0..shape.filters {
+                for c in 0..depth {
+                    let x = x[(n * shape.pixels() + i) * shape.channels + f / filters * depth + c];
+                    let w = w[(f * shape.taps() + t) * depth + c];
+                    out[(n * shape.positions() + o) * shape.filters + f] += f64::from(x) * f64::from(w);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn every_kind_equals_the_textbook_formula() {
+    let mut random = Random::new(4);
+    on_every_path(|path| {
+        for round in 0..60 {
+            let count = 1 + round % 3;
+            let direction = if round % 2 == 0 { Direction::Plain } else { Direction::Transposed };
+            let (mut input, mut kernel, mut output, mut axes) = (vec![], vec![], vec![], vec![]);
+            for _ in 0..count {
+                let axis = Axis {
+                    stride: 1 + random.below(3),
+                    padding: random.below(3),
+                    dilation: 1 + random.below(2),
+                };
+                let taps = if round % 7 == 0 { 1 } else { 1 + random.below(3) };
+                let axis = if round % 7 == 0 { Axis { stride: 1, padding: 0, dilation: 1 } } else { axis };
+                let reach = axis.dilation * (taps - 1) + 1;
+                let size = reach + 2 * axis.padding + random.below(5);
+                let result = match direction {
+                    Direction::Plain => (size + 2 * axis.padding - reach) / axis.stride + 1,
+                    Direction::Transposed => (size - 1) * axis.stride + reach - 2 * axis.padding,
+                };
+                input.push(size);
+                kernel.push(taps);
+                output.push(result);
+                axes.push(axis);
+            }
+            let groups = [1, 2, 3][random.below(3)];
+            let (channels, filters) = match round % 4 {
+                3 => (groups, groups),
+                _ => (groups * (1 + random.below(20)), groups * (1 + random.below(20))),
+            };
+            let shape = Shape {
+                batch: 1 + random.below(2),
+                input: &input,
+                kernel: &kernel,
+                output: &output,
+                axes: &axes,
+                channels,
+                filters,
+                groups,
+                direction,
+            };
+            let x = random.floats(shape.batch * shape.pixels() * channels);
+            let w = random.floats(filters * shape.taps() * shape.depth());
+            let full = |first: usize, middle: &[usize], last: usize| [&[first], middle, &[last]].concat();
+            let sizes = [
+                full(shape.batch, &output, filters),
+                full(shape.batch, &input, channels),
+                full(filters, &kernel, shape.depth()),
+            ];
+            let strides = [dense(&sizes[0]), dense(&sizes[1]), dense(&sizes[2])];
+            let mut out = vec![f32::NAN; sizes[0].iter().product()];
+            let mut scratch = vec![0xffu8; scratch_bytes(&shape, 2)];
+            convolution(
+                &Pool::new(2),
+                path,
+                &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes[0], &strides[0]).unwrap(),
+                &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes[1], &strides[1]).unwrap(),
+                &View::new(bytemuck::cast_slice(&w), DType::F32, 0, &sizes[2], &strides[2]).unwrap(),
+                &shape,
+                &mut scratch,
+            );
+            assert_close(&out, &formula(&shape, &x, &w), 1e-5, 1e-5, &format!("round {round} {shape:?} {path}"));
+        }
+    });
+}

@@ -1,0 +1,112 @@
+//! Products against sums in f64: random sizes, layouts and dtypes, on every path.
+
+use super::*;
+use crate::trial::{Random, assert_close, dense, on_every_path};
+use half::{bf16, f16};
+
+/// Values as a dtype keeps them, and its bytes.
+fn stored(random: &mut Random, count: usize, dtype: DType) -> (Vec<f32>, Vec<u64>) {
+    let mut values = random.floats(count);
+    let mut bytes = vec![0u64; count.div_ceil(2) + 8];
+    let raw: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);
+    for (i, value) in values.iter_mut().enumerate() {
+        match dtype {
+            DType::F16 => {
+                raw[2 * i..][..2].copy_from_slice(&f16::from_f32(*value).to_ne_bytes());
+                *value = f16::from_f32(*value).to_f32();
+            }
+            DType::BF16 => {
+                raw[2 * i..][..2].copy_from_slice(&bf16::from_f32(*value).to_ne_bytes());
+                *value = bf16::from_f32(*value).to_f32();
+            }
+            _ => raw[4 * i..][..4].copy_from_slice(&value.to_ne_bytes()),
+        }
+    }
+    (values, bytes)
+}
+
+fn multiply(path: Path, threads: usize, sizes: &[usize], product_of: &Product<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; sizes.iter().product()];
+    let strides = dense(sizes);
+    let (rank, inner) = (sizes.len(), *product_of.a.sizes().last().unwrap());
+    let mut scratch = vec![0xffu8; scratch_bytes(sizes[rank - 2], inner, sizes[rank - 1], threads)];
+    let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, sizes, &strides).unwrap();
+    product(&Pool::new(threads), path, &to, product_of, &mut scratch);
+    out
+}
+
+#[test]
+fn every_layout_and_dtype_equals_the_sums() {
+    let mut random = Random::new(3);
+    on_every_path(|path| {
+        for round in 0..90 {
+            let rows = [1, 2, 5, 8, 9, 17, 50, 100][random.below(8)];
+            let inner = [1, 3, 16, 40, 64, 96, 385, 800][random.below(8)];
+            let columns = [1, 4, 16, 31, 48, 64, 100, 130][random.below(8)];
+            let dtypes = [DType::F32, DType::F16, DType::BF16];
+            let (a_type, b_type) = if round % 3 == 0 {
+                (DType::BF16, DType::BF16)
+            } else {
+                (dtypes[random.below(3)], dtypes[random.below(3)])
+            };
+            let batch = 1 + random.below(2);
+            let (a, a_bytes) = stored(&mut random, batch * rows * inner, a_type);
+            let (b, b_bytes) = stored(&mut random, inner * columns, b_type);
+            let layout = round % 5;
+            let (i, c) = (inner as isize, columns as isize);
+            let b_strides = match layout {
+                0..=2 => [0, 1, i],
+                _ => [0, c, 1],
+            };
+            let a_strides = if layout == 4 { [i * rows as isize, 1, rows as isize] } else { [i * rows as isize, i, 1] };
+            let bias = random.floats(columns);
+            let sizes = [batch, rows, columns];
+            let (a_sizes, b_sizes) = ([batch, rows, inner], [batch, inner, columns]);
+            let with_bias = round % 2 == 0;
+            let job = Product {
+                a: View::new(bytemuck::cast_slice(&a_bytes), a_type, 0, &a_sizes, &a_strides).unwrap(),
+                b: View::new(bytemuck::cast_slice(&b_bytes), b_type, 0, &b_sizes, &b_strides).unwrap(),
+                bias: with_bias
+                    .then(|| View::new(bytemuck::cast_slice(&bias), DType::F32, 0, &sizes, &[0, 0, 1]).unwrap()),
+                alpha: 0.5,
+                beta: 2.0,
+            };
+            let got = multiply(path, 1 + round % 3, &sizes, &job);
+            let want: Vec<f64> = (0..batch * rows * columns)
+                .map(|at| {
+                    let (n, r, c) = (at / (rows * columns), at / columns % rows, at % columns);
+                    let term = |j: usize| {
+                        let x = a[n * rows * inner + r * a_strides[1] as usize + j * a_strides[2] as usize];
+                        f64::from(x) * f64::from(b[j * b_strides[1] as usize + c * b_strides[2] as usize])
+                    };
+                    let sum: f64 = (0..inner).map(term).sum();
+                    0.5 * sum + if with_bias { 2.0 * f64::from(bias[c]) } else { 0.0 }
+                })
+                .collect();
+            let what = format!("{rows} x {inner} x {columns}, {a_type} {b_type}, layout {layout}, {path}");
+            assert_close(&got, &want, 1e-5, 2e-6 * (inner as f64).sqrt() + 1e-6, &what);
+        }
+    });
+}
+
+#[test]
+fn no_terms_give_the_bias_and_beta_0_hides_it() {
+    on_every_path(|path| {
+        for rows in [2, 20] {
+            let (a_sizes, b_sizes, sizes) = ([rows, 0], [0, 3], [rows, 3]);
+            let bias = [1f32, f32::NAN, 3.0];
+            let job = |beta, b_strides| Product {
+                a: View::new(&[], DType::F32, 0, &a_sizes, &[0, 1]).unwrap(),
+                b: View::new(&[], DType::F32, 0, &b_sizes, b_strides).unwrap(),
+                bias: Some(View::new(bytemuck::cast_slice(&bias), DType::F32, 0, &sizes, &[0, 1]).unwrap()),
+                alpha: 1.0,
+                beta,
+            };
+            for strides in [&[1, 0], &[3, 1]] {
+                assert_eq!(multiply(path, 1, &sizes, &job(0.0, strides)), vec![0.0; rows * 3]);
+                let got = multiply(path, 1, &sizes, &job(2.0, strides));
+                assert!(got[0] == 2.0 && got[1].is_nan() && got[rows * 3 - 1] == 6.0);
+            }
+        }
+    });
+}

@@ -1,0 +1,136 @@
+//! The pool under load, and its protocol under every schedule (`RUSTFLAGS="--cfg loom" cargo test -p pteron-kernels --release pool`).
+
+use super::*;
+
+#[cfg(not(all(loom, test)))]
+mod load {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    #[test]
+    fn every_task_runs_once() {
+        for threads in [1, 2, 3, 8] {
+            let pool = Pool::new(threads);
+            assert_eq!(pool.threads(), threads);
+            for tasks in [0, 1, 2, 3, 17, 1000] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(tasks, &|i| {
+                    counts[i].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads}, {tasks}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_short_jobs_of_many_callers() {
+        let pool = Pool::new(3);
+        std::thread::scope(|scope| {
+            // More callers than slots, so that some run alone.
+            for caller in 0..SLOTS + 3 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let sum = AtomicUsize::new(0);
+                        pool.run(7, &|i| {
+                            sum.fetch_add(i + round, Ordering::Relaxed);
+                        });
+                        assert_eq!(sum.into_inner(), 21 + 7 * round, "caller {caller}");
+                        if round % 100 == 0 {
+                            // Long enough for the workers to fall asleep.
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_task_may_run_tasks() {
+        let pool = Pool::new(2);
+        let count = AtomicUsize::new(0);
+        pool.run(4, &|_| {
+            pool.run(5, &|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(count.into_inner(), 20);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_after_all_tasks_ran() {
+        let pool = Pool::new(2);
+        for bad in [0, 5, 9] {
+            let count = AtomicUsize::new(0);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.run(10, &|i| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    assert!(i != bad, "task {bad} gives up");
+                });
+            }));
+            let payload = result.unwrap_err();
+            assert!(payload.downcast_ref::<String>().unwrap().contains("gives up"));
+            assert_eq!(count.into_inner(), 10);
+        }
+        // The pool still works.
+        pool.run(3, &|_| {});
+    }
+
+    #[test]
+    fn workers_share_a_job() {
+        // Each task waits for the other one, so both threads must take part.
+        let pool = Pool::new(2);
+        for _ in 0..20 {
+            let arrived = AtomicUsize::new(0);
+            pool.run(2, &|_| {
+                arrived.fetch_add(1, Ordering::AcqRel);
+                while arrived.load(Ordering::Acquire) < 2 {
+                    std::thread::yield_now();
+                }
+            });
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod protocol {
+    use super::*;
+    use loom::sync::atomic::AtomicUsize;
+
+    fn model(body: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(body);
+    }
+
+    fn counted(pool: &Pool, tasks: usize) {
+        let count = Arc::new(AtomicUsize::new(0));
+        pool.run(tasks, &|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        // Relaxed: `run` itself must order what the tasks did before what follows it.
+        assert_eq!(count.load(Ordering::Relaxed), tasks);
+    }
+
+    #[test]
+    fn no_job_is_slept_through_and_no_task_outlives_its_call() {
+        model(|| {
+            let pool = Pool::new(2);
+            counted(&pool, 2);
+            counted(&pool, 2);
+        });
+    }
+
+    #[test]
+    fn two_callers_share_one_worker() {
+        model(|| {
+            let pool = Arc::new(Pool::new(2));
+            let other = pool.clone();
+            let caller = loom::thread::spawn(move || counted(&other, 2));
+            counted(&pool, 2);
+            caller.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,356 @@
+//! Sixteen lanes of AVX-512.
+
+use crate::quant::bits::{Bits, e4m3, first};
+use super::{Dot, Span};
+use crate::quant::layout::{E2M1_OFFSET, Numbers};
+use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, element, StoredAs};
+use std::arch::x86_64::*;
+
+/// Runs a span with the operations that its weight and layout ask for.
+///
+/// # Safety
+/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values), and the span's rows exist.
+pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
+    let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
+    // SAFETY: the caller's promises.
+    unsafe {
+        match (lanes.per_lane, lanes.numbers) {
+            (8, Numbers::Int8) => stored(span, many, IntNibbles::<false>),
+            (8, Numbers::Int8Shifted) => stored(span, many, IntNibbles::<true>),
+            (8, Numbers::F32) => {
+                let table = std::array::from_fn(|code| element(weight.elements, code as u8));
+                stored(span, many, FloatNibbles { table: &table });
+            }
+            (_, Numbers::F32) => {
+                let bits = Bits::new(weight.scheme.bits());
+                stored_vbmi(span, many, FloatBits { bits: &bits, small: weight.elements == Elements::E4M3 });
+            }
+            _ => stored_vbmi(span, many, IntBits { bits: &Bits::new(weight.scheme.bits()) }),
+        }
+    }
+}
+
+macro_rules! entry {
+    ($stored:ident, $one:ident, $features:literal) => {
+        unsafe fn $stored<D: Dot>(span: &Span<'_>, many: bool, dot: D) {
+            // SAFETY: the caller's promises.
+            unsafe {
+                match (span.product.weight.stored, many) {
+                    (Stored::F32, false) => $one::<D, AsF32, 1>(span, dot),
+                    (Stored::F32, true) => $one::<D, AsF32, 4>(span, dot),
+                    (Stored::F16, false) => $one::<D, AsF16, 1>(span, dot),
+                    (Stored::F16, true) => $one::<D, AsF16, 4>(span, dot),
+                    (Stored::BF16, false) => $one::<D, AsBf16, 1>(span, dot),
+                    (Stored::BF16, true) => $one::<D, AsBf16, 4>(span, dot),
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn $one<D: Dot, S: StoredAs, const M: usize>(span: &Span<'_>, dot: D) {
+            // SAFETY: the caller's promises.
+            unsafe { span.multiply::<D, S, M>(dot) }
+        }
+    };
+}
+
+entry!(stored, one, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c");
+entry!(stored_vbmi, one_vbmi, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c");
+
+/// Reads up to eight floats.
+#[inline(always)]
+unsafe fn eight<S: StoredAs>(from: *const u8, count: usize) -> __m256 {
+    let mask = ((1u32 << count) - 1) as __mmask8;
+    // SAFETY: masked loads touch `count` elements only, which the caller says are readable.
+    unsafe {
+        match S::STORED {
+            Stored::F32 => _mm256_maskz_loadu_ps(mask, from.cast()),
+            Stored::F16 => _mm256_cvtph_ps(_mm_maskz_loadu_epi16(mask, from.cast())),
+            Stored::BF16 => {
+                let wide = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(mask, from.cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            }
+        }
+    }
+}
+
+/// What all of AVX-512's operations share.
+macro_rules! lanes {
+    () => {
+        type Lanes = __m512;
+        type Spread = __m512i;
+        const LANES: usize = 16;
+
+        #[inline(always)]
+        unsafe fn spread(self, group_shift: u32) -> __m512i {
+            let group_of = |lane: usize| ((lane * Self::PER_LANE) >> group_shift) as i32;
+            let groups: [i32; 16] = std::array::from_fn(group_of);
+            // SAFETY: reads the array's 64 bytes.
+            unsafe { _mm512_loadu_si512(groups.as_ptr().cast()) }
+        }
+
+        #[inline(always)]
+        unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: __m512i) -> __m512 {
+            // SAFETY: as promised by the caller.
+            unsafe { _mm512_permutexvar_ps(spread, _mm512_castps256_ps512(eight::<S>(from, count))) }
+        }
+
+        #[inline(always)]
+        unsafe fn floats<S: StoredAs>(self, from: *const u8, count: usize) -> __m512 {
+            let mask = ((1u32 << count) - 1) as __mmask16;
+            // SAFETY: masked loads touch `count` elements only.
+            unsafe {
+                match S::STORED {
+                    Stored::F32 => _mm512_maskz_loadu_ps(mask, from.cast()),
+                    Stored::F16 => _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+                    Stored::BF16 => {
+                        let wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from.cast()));
+                        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+                    }
+                }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn zero(self) -> __m512 {
+            // SAFETY: the path has AVX-512.
+            unsafe { _mm512_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn multiply_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            // SAFETY: the path has AVX-512.
+            unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(self, lanes: __m512) -> f32 {
+            // SAFETY: the path has AVX-512.
+            unsafe { _mm512_reduce_add_ps(lanes) }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(self, from: *const u8) {
+            // SAFETY: a prefetch of any address is harmless.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+        }
+    };
+}
+
+/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1 numbers.
+#[derive(Clone, Copy)]
+struct IntNibbles<const SHIFTED: bool>;
+
+impl<const SHIFTED: bool> IntNibbles<SHIFTED> {
+    #[inline(always)]
+    unsafe fn split(self, packed: __m512i) -> (__m512i, __m512i) {
+        // SAFETY: the path has AVX-512.
+        unsafe {
+            let mask = _mm512_set1_epi8(15);
+            let low = _mm512_and_si512(packed, mask);
+            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
+            if !SHIFTED {
+                return (low, high);
+            }
+            let table: [u8; 16] = std::array::from_fn(|code| {
+                (element(Elements::DoubledE2M1, code as u8) as i32 + E2M1_OFFSET) as u8
+            });
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high))
+        }
+    }
+}
+
+impl<const SHIFTED: bool> Dot for IntNibbles<SHIFTED> {
+    type Codes = (__m512i, __m512i);
+    const PER_LANE: usize = 8;
+    const X_BYTES: usize = if SHIFTED { 256 } else { 192 };
+    lanes!();
+
+    #[inline(always)]
+    fn code_bytes(self) -> usize {
+        64
+    }
+
+    #[inline(always)]
+    fn read_bytes(self) -> usize {
+        64
+    }
+
+    #[inline(always)]
+    unsafe fn codes(self, from: *const u8) -> Self::Codes {
+        // SAFETY: 64 bytes are readable.
+        unsafe { self.split(_mm512_loadu_si512(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes_of(self, from: *const u8, bytes: usize) -> Self::Codes {
+        // SAFETY: the masked load touches `bytes` bytes only.
+        unsafe { self.split(_mm512_maskz_loadu_epi8(first(bytes), from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn products(self, (low, high): Self::Codes, x: *const u8) -> __m512 {
+        // SAFETY: a block of activations has two vectors of bytes, one of scales and, shifted, one of starts.
+        unsafe {
+            let start =
+                if SHIFTED { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
+            let even = _mm512_dpbusd_epi32(start, low, _mm512_loadu_si512(x.cast()));
+            let both = _mm512_dpbusd_epi32(even, high, _mm512_loadu_si512(x.add(64).cast()));
+            _mm512_mul_ps(_mm512_cvtepi32_ps(both), _mm512_loadu_ps(x.add(128).cast()))
+        }
+    }
+}
+
+/// Nibbles against f32, by looking each up among sixteen floats.
+#[derive(Clone, Copy)]
+struct FloatNibbles<'a> {
+    table: &'a [f32; 16],
+}
+
+impl Dot for FloatNibbles<'_> {
+    type Codes = __m512i;
+    const PER_LANE: usize = 8;
+    const X_BYTES: usize = 512;
+    lanes!();
+
+    #[inline(always)]
+    fn code_bytes(self) -> usize {
+        64
+    }
+
+    #[inline(always)]
+    fn read_bytes(self) -> usize {
+        64
+    }
+
+    #[inline(always)]
+    unsafe fn codes(self, from: *const u8) -> __m512i {
+        // SAFETY: 64 bytes are readable.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes_of(self, from: *const u8, bytes: usize) -> __m512i {
+        // SAFETY: the masked load touches `bytes` bytes only.
+        unsafe { _mm512_maskz_loadu_epi8(first(bytes), from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
+        // SAFETY: a block of activations has eight vectors. The permutation looks at four bits of each lane, so that
+        // shifting alone selects a nibble.
+        unsafe {
+            let table = _mm512_loadu_ps(self.table.as_ptr());
+            let value = |codes| _mm512_permutexvar_ps(codes, table);
+            let x = |plane: usize| _mm512_loadu_ps(x.add(64 * plane).cast());
+            let mut even = _mm512_mul_ps(value(codes), x(0));
+            let mut odd = _mm512_mul_ps(value(_mm512_srli_epi32::<4>(codes)), x(1));
+            even = _mm512_fmadd_ps(value(_mm512_srli_epi32::<8>(codes)), x(2), even);
+            odd = _mm512_fmadd_ps(value(_mm512_srli_epi32::<12>(codes)), x(3), odd);
+            even = _mm512_fmadd_ps(value(_mm512_srli_epi32::<16>(codes)), x(4), even);
+            odd = _mm512_fmadd_ps(value(_mm512_srli_epi32::<20>(codes)), x(5), odd);
+            even = _mm512_fmadd_ps(value(_mm512_srli_epi32::<24>(codes)), x(6), even);
+            odd = _mm512_fmadd_ps(value(_mm512_srli_epi32::<28>(codes)), x(7), odd);
+            _mm512_add_ps(even, odd)
+        }
+    }
+}
+
+/// Codes of any width against bytes.
+#[derive(Clone, Copy)]
+struct IntBits<'a> {
+    bits: &'a Bits,
+}
+
+impl Dot for IntBits<'_> {
+    type Codes = __m512i;
+    const PER_LANE: usize = 4;
+    const X_BYTES: usize = 128;
+    lanes!();
+
+    #[inline(always)]
+    fn code_bytes(self) -> usize {
+        8 * self.bits.width()
+    }
+
+    #[inline(always)]
+    fn read_bytes(self) -> usize {
+        8 * self.bits.width()
+    }
+
+    #[inline(always)]
+    unsafe fn codes(self, from: *const u8) -> __m512i {
+        // SAFETY: a block's bytes are readable.
+        unsafe { self.bits.unpack(from, self.code_bytes()) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes_of(self, from: *const u8, bytes: usize) -> __m512i {
+        // SAFETY: so many bytes are readable.
+        unsafe { self.bits.unpack(from, bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
+        // SAFETY: a block of activations has a vector of bytes and one of scales.
+        unsafe {
+            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, _mm512_loadu_si512(x.cast()));
+            _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.add(64).cast()))
+        }
+    }
+}
+
+/// Codes of any width, or e4m3 numbers, against f32.
+#[derive(Clone, Copy)]
+struct FloatBits<'a> {
+    bits: &'a Bits,
+    small: bool,
+}
+
+impl Dot for FloatBits<'_> {
+    type Codes = __m512i;
+    const PER_LANE: usize = 4;
+    const X_BYTES: usize = 256;
+    lanes!();
+
+    #[inline(always)]
+    fn code_bytes(self) -> usize {
+        8 * self.bits.width()
+    }
+
+    #[inline(always)]
+    fn read_bytes(self) -> usize {
+        8 * self.bits.width()
+    }
+
+    #[inline(always)]
+    unsafe fn codes(self, from: *const u8) -> __m512i {
+        // SAFETY: a block's bytes are readable.
+        unsafe { self.bits.unpack(from, self.code_bytes()) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes_of(self, from: *const u8, bytes: usize) -> __m512i {
+        // SAFETY: so many bytes are readable.
+        unsafe { self.bits.unpack(from, bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
+        // SAFETY: a block of activations has four vectors.
+        unsafe {
+            let byte = _mm512_set1_epi32(255);
+            let value = |codes| {
+                let code = _mm512_and_si512(codes, byte);
+                if self.small { e4m3(code) } else { _mm512_cvtepi32_ps(code) }
+            };
+            let x = |plane: usize| _mm512_loadu_ps(x.add(64 * plane).cast());
+            let even = _mm512_mul_ps(value(codes), x(0));
+            let odd = _mm512_mul_ps(value(_mm512_srli_epi32::<8>(codes)), x(1));
+            let even = _mm512_fmadd_ps(value(_mm512_srli_epi32::<16>(codes)), x(2), even);
+            let odd = _mm512_fmadd_ps(value(_mm512_srli_epi32::<24>(codes)), x(3), odd);
+            _mm512_add_ps(even, odd)
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A quantised weight bound to a path and a precision.
+
+use super::dot::{Pick, Product};
+use super::error::{expect_at_least, expect_length};
+use super::layout::{ALIGNMENT, InputLayout};
+use super::prepare;
+use super::rows::{Rows, RowsMut};
+#[cfg(target_arch = "x86_64")]
+use super::tiles;
+use super::weight::QuantWeight;
+use super::{LinearError, Precision};
+use crate::path::Path;
+use crate::pool::Pool;
+use pteron_tensor::DType;
+
+/// Least bytes of the weight that are worth a task of their own.
+const TASK_BYTES: usize = 32 << 10;
+
+/// Tasks that each thread gets where there is enough to do, so that a thread that is held up leaves little undone.
+const TASKS_PER_THREAD: usize = 8;
+
+/// `x @ w^T` for a quantised `w`, by the kernels of one path.
+#[derive(Clone, Debug)]
+pub struct QuantLinear {
+    weight: QuantWeight,
+    path: Path,
+    precision: Precision,
+    layout: InputLayout,
+}
+
+impl QuantLinear {
+    /// Binds a weight to a path, a precision and the dtype of its activations.
+    pub fn new(
+        weight: QuantWeight,
+        input: DType,
+        path: Path,
+        precision: Precision,
+    ) -> Result<QuantLinear, LinearError> {
+        let path = path.check()?;
+        let layout = InputLayout::new(&weight, input, path, precision)?;
+        Ok(QuantLinear { weight, path, precision, layout })
+    }
+
+    /// The weight.
+    pub fn weight(&self) -> &QuantWeight {
+        &self.weight
+    }
+
+    /// The path that it runs on.
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// How far activations are rounded.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes held beside those of the file.
+    pub fn packed_bytes(&self) -> usize {
+        self.weight.derived_bytes()
+    }
+
+    /// The form of prepared activations; linears with equal layouts can share them.
+    pub fn input_layout(&self) -> InputLayout {
+        self.layout
+    }
+
+    /// Bytes of prepared activations for any number of rows up to this one; their memory must start at a multiple of 64.
+    pub fn input_bytes(&self, rows_max: usize) -> usize {
+        let lanes = match self.layout.tiles {
+            Some(tiles) => rows_max.min(tiles.from_rows - 1),
+            None => rows_max,
+        };
+        let lanes = lanes * self.layout.lane_row_bytes();
+        match self.layout.tiles_for(rows_max) {
+            #[cfg(target_arch = "x86_64")]
+            Some(tiles) => lanes.max(tiles::input_bytes(&self.layout, tiles, rows_max)),
+            _ => lanes,
+        }
+    }
+
+    /// Brings activations into the form that [`QuantLinear::run`] wants. What it writes may be used by all linears with an
+    /// equal layout.
+    pub fn prepare_input(&self, pool: &Pool, x: Rows<'_>, prepared: &mut [u8]) -> Result<(), LinearError> {
+        expect_length("columns of the input", x.columns(), self.weight.k)?;
+        if x.dtype() != self.layout.dtype {
+            return Err(LinearError::DType { what: "input", dtype: x.dtype() });
+        }
+        self.check_prepared(x.rows(), prepared)?;
+        match self.layout.tiles_for(x.rows()) {
+            #[cfg(target_arch = "x86_64")]
+            Some(tiles) => tiles::prepare(&self.layout, tiles, pool, &x, prepared),
+            _ => prepare::lane_rows(&self.layout, pool, &x, prepared),
+        }
+        Ok(())
+    }
+
+    /// Writes `x @ w^T` for the first matrix, with as many prepared rows as the output has.
+    pub fn run(&self, pool: &Pool, prepared: &[u8], mut out: RowsMut<'_>) -> Result<(), LinearError> {
+        let rows = out.rows();
+        self.check_prepared(rows, prepared)?;
+        expect_length("columns of the output", out.columns(), self.weight.n)?;
+        expect_at_least("matrices", self.weight.matrices, 1)?;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tiles) = self.layout.tiles_for(rows) {
+            let job = tiles::Job { weight: &self.weight, layout: &self.layout, tiles, prepared, rows, out: out.sink() };
+            tiles::run(&job, self.precision, pool);
+            return Ok(());
+        }
+        let product = self.product(prepared, &mut out);
+        let span = self.columns_per_task(pool, rows.max(1));
+        pool.run(self.weight.n.div_ceil(span), &|task| {
+            let columns = task * span..self.weight.n.min((task + 1) * span);
+            // SAFETY: rows, columns and matrix exist (checked above), and each task has its own columns.
+            unsafe { product.compute(0, columns, &|row| Pick { input: row, output: row }, rows) };
+        });
+        Ok(())
+    }
+
+    /// As [`QuantLinear::run`] where each output row picks an input row and a matrix: `picks` has one pair of them for each
+    /// output row. Neighbouring rows that pick the same matrix share its reading. The input must have been prepared by
+    /// [`QuantLinear::prepare_picked_input`].
+    pub fn run_picked(
+        &self,
+        pool: &Pool,
+        input_rows: usize,
+        prepared: &[u8],
+        picks: &[(usize, usize)],
+        mut out: RowsMut<'_>,
+    ) -> Result<(), LinearError> {
+        self.check_lanes(input_rows, prepared)?;
+        expect_length("columns of the output", out.columns(), self.weight.n)?;
+        expect_length("rows of the output", out.rows(), picks.len())?;
+        let index = |what, index: usize, count| LinearError::Index { what, index: index as i64, count };
+        for &(input, matrix) in picks {
+            if input >= input_rows {
+                return Err(index("input row", input, input_rows));
+            }
+            if matrix >= self.weight.matrices {
+                return Err(index("matrix", matrix, self.weight.matrices));
+            }
+        }
+        let product = self.product(prepared, &mut out);
+        let span = self.columns_per_task(pool, 1);
+        pool.run(self.weight.n.div_ceil(span), &|task| {
+            let columns = task * span..self.weight.n.min((task + 1) * span);
+            let mut first = 0;
+            for run in picks.chunk_by(|a, b| a.1 == b.1) {
+                let pick = |row: usize| Pick { input: run[row].0, output: first + row };
+                // SAFETY: rows, columns and matrices exist (checked above), and each task has its own columns.
+                unsafe { product.compute(run[0].1, columns.clone(), &pick, run.len()) };
+                first += run.len();
+            }
+        });
+        Ok(())
+    }
+
+    /// As [`QuantLinear::prepare_input`], for [`QuantLinear::run_picked`].
+    pub fn prepare_picked_input(
+        &self,
+        pool: &Pool,
+        x: Rows<'_>,
+        prepared: &mut [u8],
+    ) -> Result<(), LinearError> {
+        expect_length("columns of the input", x.columns(), self.weight.k)?;
+        if x.dtype() != self.layout.dtype {
+            return Err(LinearError::DType { what: "input", dtype: x.dtype() });
+        }
+        self.check_lanes(x.rows(), prepared)?;
+        prepare::lane_rows(&self.layout, pool, &x, prepared);
+        Ok(())
+    }
+
+    /// Bytes of prepared activations of so many rows for [`QuantLinear::run_picked`].
+    pub fn picked_input_bytes(&self, rows: usize) -> usize {
+        rows * self.layout.lane_row_bytes()
+    }
+
+    fn product<'a>(&'a self, prepared: &'a [u8], out: &mut RowsMut<'_>) -> Product<'a> {
+        Product { weight: &self.weight, layout: &self.layout, path: self.path, x: prepared, out: out.sink() }
+    }
+
+    fn columns_per_task(&self, pool: &Pool, rows: usize) -> usize {
+        let per_column = (self.weight.row_bytes() * rows).max(1);
+        let even = self.weight.n.div_ceil(pool.threads() * TASKS_PER_THREAD);
+        even.max(TASK_BYTES.div_ceil(per_column)).next_multiple_of(4)
+    }
+
+    fn check_prepared(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
+        let want = match self.layout.tiles_for(rows) {
+            #[cfg(target_arch = "x86_64")]
+            Some(tiles) => tiles::input_bytes(&self.layout, tiles, rows),
+            _ => return self.check_lanes(rows, prepared),
+        };
+        check_memory(prepared, want)
+    }
+
+    fn check_lanes(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
+        check_memory(prepared, rows.saturating_mul(self.layout.lane_row_bytes()))
+    }
+}
+
+fn check_memory(prepared: &[u8], want: usize) -> Result<(), LinearError> {
+    expect_at_least("bytes of prepared input", prepared.len(), want)?;
+    if !(prepared.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
+        return Err(LinearError::Alignment { what: "prepared input", to: ALIGNMENT });
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Activations into the form for lanes.
+
+use super::layout::{E2M1_OFFSET, INPUT_GROUP, InputLayout, LaneLayout, Numbers};
+use super::rows::Rows;
+use crate::pool::Pool;
+use std::ops::Range;
+
+/// The largest block of any lane layout.
+const LARGEST_BLOCK: usize = 128;
+
+/// Values that are worth a task of their own.
+const TASK_VALUES: usize = 8192;
+
+/// Prepares all rows; `to` has the layout's row bytes for each.
+pub(super) fn lane_rows(layout: &InputLayout, pool: &Pool, x: &Rows<'_>, to: &mut [u8]) {
+    let row_bytes = layout.lane_row_bytes();
+    let rows = Parts::new(to, row_bytes);
+    let per_task = TASK_VALUES.div_ceil(layout.k.max(1));
+    pool.run(x.rows().div_ceil(per_task), &|task| {
+        for row in task * per_task..x.rows().min((task + 1) * per_task) {
+            // SAFETY: each row is prepared by one task.
+            lane_row(layout, x, row, unsafe { rows.part(row) });
+        }
+    });
+}
+
+/// A slice in parts of equal length, of which each thread takes its own.
+pub(super) struct Parts {
+    data: *mut u8,
+    len: usize,
+    part: usize,
+}
+
+// SAFETY: a place and nothing more; using it takes `unsafe` and the promise that nobody else has the part.
+unsafe impl Sync for Parts {}
+
+impl Parts {
+    pub(super) fn new(bytes: &mut [u8], part: usize) -> Parts {
+        Parts { data: bytes.as_mut_ptr(), len: bytes.len(), part }
+    }
+
+    /// One part.
+    ///
+    /// # Safety
+    /// The slice is still borrowed, and nobody else has this part now.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn part(&self, index: usize) -> &mut [u8] {
+        let range: Range<usize> = index * self.part..(index + 1) * self.part;
+        assert!(range.end <= self.len, "part {index} of {} bytes lies outside {}", self.part, self.len);
+        // SAFETY: inside the slice, and the caller promises that it is nobody else's.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
+    }
+}
+
+/// Prepares one row; `to` has the layout's row bytes.
+pub(super) fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
+    let lanes = layout.lanes;
+    let (blocks, sums) = to.split_at_mut(layout.lane_sums_at());
+    let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
+    sums.fill(0.0);
+    let mut values = [0.0; LARGEST_BLOCK];
+    let values = &mut values[..lanes.block()];
+    let mut quants = [0i8; LARGEST_BLOCK];
+    for (block, to) in blocks.chunks_exact_mut(lanes.block_bytes()).enumerate() {
+        let first = block * lanes.block();
+        let len = lanes.block().min(layout.k - first);
+        x.read(row, first, &mut values[..len]);
+        values[len..].fill(0.0);
+        if lanes.numbers == Numbers::F32 {
+            add_sums(&mut sums[..layout.k / layout.group], first, layout.group, values);
+            arrange_floats(lanes, values, bytemuck::cast_slice_mut(to));
+            continue;
+        }
+        let (bytes, rest) = to.split_at_mut(lanes.block());
+        let rest: &mut [f32] = bytemuck::cast_slice_mut(rest);
+        let (scales, starts) = rest.split_at_mut(lanes.lanes);
+        let quants = &mut quants[..lanes.block()];
+        let groups = values.chunks_mut(INPUT_GROUP).zip(quants.chunks_mut(INPUT_GROUP));
+        for ((values, quants), scales) in groups.zip(scales.chunks_mut(INPUT_GROUP / lanes.per_lane)) {
+            let scale = quantise(values, quants);
+            scales.fill(scale);
+            // What the product really multiplies; the sums of the groups must be of the same numbers.
+            values.iter_mut().zip(quants).for_each(|(value, quant)| *value = scale * f32::from(*quant));
+        }
+        add_sums(&mut sums[..layout.k / layout.group], first, layout.group, values);
+        arrange_bytes(lanes, quants, bytes);
+        for (start, quants) in starts.iter_mut().zip(quants.chunks(lanes.per_lane)) {
+            let sum: i32 = quants.iter().map(|&quant| i32::from(quant)).sum();
+            *start = f32::from_bits((-E2M1_OFFSET * sum).cast_unsigned());
+        }
+    }
+}
+
+/// Rounds values to multiples of their largest magnitude's 127th part, which is returned; NaN where one is not finite.
+fn quantise(values: &[f32], quants: &mut [i8]) -> f32 {
+    // `f32::max` would pass over a NaN.
+    let largest = values.iter().fold(0.0f32, |max, value| if value.abs() <= max { max } else { value.abs() });
+    if !largest.is_finite() {
+        quants.fill(0);
+        return f32::NAN;
+    }
+    // Below this, the reciprocal overflows; such values do not count beside any others.
+    let inverse = if largest < 1e-35 { 0.0 } else { 127.0 / largest };
+    for (quant, value) in quants.iter_mut().zip(values) {
+        *quant = (value * inverse).round_ties_even() as i8;
+    }
+    largest / 127.0
+}
+
+fn add_sums(sums: &mut [f32], first: usize, group: usize, values: &[f32]) {
+    // Groups are powers of two from 16 on, and blocks are multiples of 16.
+    for (i, part) in values.chunks(16).enumerate() {
+        if let Some(sum) = sums.get_mut((first + 16 * i) / group) {
+            *sum += part.iter().sum::<f32>();
+        }
+    }
+}
+
+/// Plane `p` holds value `p` of every lane.
+fn arrange_floats(lanes: LaneLayout, values: &[f32], to: &mut [f32]) {
+    for (plane, to) in to.chunks_exact_mut(lanes.lanes).enumerate() {
+        for (to, values) in to.iter_mut().zip(values.chunks_exact(lanes.per_lane)) {
+            *to = values[plane];
+        }
+    }
+}
+
+/// Four bytes a lane in each plane. With eight values a lane, the first plane holds the even ones, which are low nibbles,
+/// and the second the odd ones.
+fn arrange_bytes(lanes: LaneLayout, quants: &[i8], to: &mut [u8]) {
+    let planes = lanes.per_lane / 4;
+    for (plane, to) in to.chunks_exact_mut(4 * lanes.lanes).enumerate() {
+        for (to, quants) in to.chunks_exact_mut(4).zip(quants.chunks_exact(lanes.per_lane)) {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = quants[i * planes + plane].cast_unsigned();
+            }
+        }
+    }
+}

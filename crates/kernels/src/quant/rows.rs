@@ -1,0 +1,239 @@
+//! Rows of floats in somebody else's memory, checked once when made.
+
+use super::LinearError;
+use super::error::expect_at_least;
+use half::{bf16, f16};
+use pteron_tensor::DType;
+use std::marker::PhantomData;
+
+/// Where rows lie: the part that reading and writing share.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    /// Elements from the start of a row to the start of the next.
+    stride: usize,
+}
+
+impl Place {
+    /// Checks the dtype, and that so many bytes at this address hold the rows.
+    fn check(self, what: &'static str, address: usize, len: usize) -> Result<Place, LinearError> {
+        if !matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(LinearError::DType { what, dtype: self.dtype });
+        }
+        let size = self.dtype.size();
+        if !address.is_multiple_of(size) {
+            return Err(LinearError::Alignment { what, to: size });
+        }
+        if self.rows > 1 {
+            expect_at_least("stride of rows", self.stride, self.columns)?;
+        }
+        let elements = match self.rows {
+            0 => 0,
+            rows => (rows - 1).saturating_mul(self.stride).saturating_add(self.columns),
+        };
+        expect_at_least(what, len, elements.saturating_mul(size))?;
+        Ok(self)
+    }
+}
+
+/// Rows of f32, f16 or bf16 to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    data: *const u8,
+    place: Place,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// Rows of f32, f16 or bf16 to write.
+#[derive(Debug)]
+pub struct RowsMut<'a> {
+    data: *mut u8,
+    place: Place,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: only reads memory that it borrows shared, as `&[u8]` does.
+unsafe impl Send for Rows<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Rows<'_> {}
+
+impl<'a> Rows<'a> {
+    /// `rows` rows of `columns` elements in `bytes`, each row `stride` elements after the one before.
+    pub fn new(
+        bytes: &'a [u8],
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        stride: usize,
+    ) -> Result<Rows<'a>, LinearError> {
+        let place = Place { dtype, rows, columns, stride };
+        let place = place.check("input", bytes.as_ptr() as usize, bytes.len())?;
+        Ok(Rows { data: bytes.as_ptr(), place, memory: PhantomData })
+    }
+
+    /// Rows without gaps.
+    pub fn dense(
+        bytes: &'a [u8],
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Rows<'a>, LinearError> {
+        Rows::new(bytes, dtype, rows, columns, columns)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.place.dtype
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.place.rows
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.place.columns
+    }
+
+    /// Where a row starts.
+    pub(super) fn row(&self, row: usize) -> *const u8 {
+        self.data.wrapping_add(row * self.place.stride * self.place.dtype.size())
+    }
+
+    /// Copies elements `first..first + to.len()` of a row.
+    pub(super) fn read(&self, row: usize, first: usize, to: &mut [f32]) {
+        debug_assert!(row < self.rows() && first + to.len() <= self.columns());
+        let from = self.row(row).wrapping_add(first * self.place.dtype.size());
+        let len = to.len();
+        // SAFETY: `new` checked that every element of every row is inside the memory and aligned.
+        unsafe {
+            match self.place.dtype {
+                DType::F32 => to.copy_from_slice(std::slice::from_raw_parts(from.cast::<f32>(), len)),
+                DType::F16 => {
+                    let from = std::slice::from_raw_parts(from.cast::<f16>(), len);
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
+                }
+                _ => {
+                    let from = std::slice::from_raw_parts(from.cast::<bf16>(), len);
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
+                }
+            }
+        }
+    }
+}
+
+impl<'a> RowsMut<'a> {
+    /// `rows` rows of `columns` elements in `bytes`, each row `stride` elements after the one before.
+    pub fn new(
+        bytes: &'a mut [u8],
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        stride: usize,
+    ) -> Result<RowsMut<'a>, LinearError> {
+        let place = Place { dtype, rows, columns, stride };
+        let place = place.check("output", bytes.as_ptr() as usize, bytes.len())?;
+        Ok(RowsMut { data: bytes.as_mut_ptr(), place, memory: PhantomData })
+    }
+
+    /// Rows without gaps.
+    pub fn dense(
+        bytes: &'a mut [u8],
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+    ) -> Result<RowsMut<'a>, LinearError> {
+        RowsMut::new(bytes, dtype, rows, columns, columns)
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.place.rows
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.place.columns
+    }
+
+    /// The same place for several threads, which must write distinct elements.
+    pub(super) fn sink(&mut self) -> Sink {
+        Sink { data: self.data, place: self.place }
+    }
+}
+
+/// Where the threads of one call put their elements.
+#[derive(Clone, Copy)]
+pub(super) struct Sink {
+    data: *mut u8,
+    place: Place,
+}
+
+// SAFETY: a place and nothing more; writing through it takes `unsafe` and the promise that nobody else writes the element.
+unsafe impl Send for Sink {}
+// SAFETY: as above.
+unsafe impl Sync for Sink {}
+
+impl Sink {
+    /// Writes elements from `first` on of a row, rounded to the dtype.
+    ///
+    /// # Safety
+    /// The elements exist, their memory is still borrowed, and nobody else uses them now.
+    #[inline]
+    pub(super) unsafe fn write(&self, row: usize, first: usize, values: &[f32]) {
+        debug_assert!(row < self.place.rows && first + values.len() <= self.place.columns);
+        let element = row * self.place.stride + first;
+        // SAFETY: `RowsMut::new` checked the rows against the memory, and the caller promises the rest.
+        unsafe {
+            match self.place.dtype {
+                DType::F32 => {
+                    let to = self.data.cast::<f32>().add(element);
+                    std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len());
+                }
+                DType::F16 => {
+                    let to = self.data.cast::<f16>().add(element);
+                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f16::from_f32(value)));
+                }
+                _ => {
+                    let to = self.data.cast::<bf16>().add(element);
+                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(bf16::from_f32(value)));
+                }
+            }
+        }
+    }
+
+    /// Writes the elements from `first` on of a row that the mask names, rounded to the dtype.
+    ///
+    /// # Safety
+    /// As for [`Sink::write`], for the elements of the mask.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+    pub(super) unsafe fn write_vector(
+        &self,
+        row: usize,
+        first: usize,
+        mask: std::arch::x86_64::__mmask16,
+        values: std::arch::x86_64::__m512,
+    ) {
+        use std::arch::x86_64::*;
+        let element = row * self.place.stride + first;
+        // SAFETY: masked stores touch the named elements only, which the caller promises to be there.
+        unsafe {
+            match self.place.dtype {
+                DType::F32 => _mm512_mask_storeu_ps(self.data.cast::<f32>().add(element), mask, values),
+                DType::F16 => {
+                    let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
+                    _mm256_mask_storeu_epi16(self.data.cast::<i16>().add(element), mask, halves);
+                }
+                _ => {
+                    let halves: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
+                    _mm256_mask_storeu_epi16(self.data.cast::<i16>().add(element), mask, halves);
+                }
+            }
+        }
+    }
+}

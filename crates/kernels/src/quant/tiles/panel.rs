@@ -1,0 +1,218 @@
+//! Unpacking a block of a panel of the weight into tiles of bf16.
+
+use super::super::bits::{Bits, e4m3};
+use super::super::weight::{AsBf16, AsF16, AsF32, Elements, QuantWeight, Stored, StoredAs, element};
+use super::input::halved;
+use super::{BLOCK, PANEL, TILE, TILE_BYTES, UNIT};
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// What is written for a code.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Values {
+    /// The number, scale and bias included, rounded to bf16.
+    Numbers,
+    /// What the code stands for before it is scaled; bf16 holds it exactly.
+    Elements,
+}
+
+/// Unpacks values `at` of the panel's rows from `first` on. Tiles of 16 rows and 32 values lie one after another along the
+/// row; those of the second 16 rows follow those of the first. Rows and values beyond the weight are left as finite numbers.
+///
+/// # Safety
+/// The machine has what the AMX path asks for; the panel's first row exists; `at` starts at a multiple of 64 inside the row;
+/// `to` has room for the tiles.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
+pub(super) unsafe fn unpack(weight: &QuantWeight, first: usize, at: Range<usize>, values: Values, to: *mut u8) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        match weight.stored {
+            Stored::F32 => unpack_stored::<AsF32>(weight, first, at, values, to),
+            Stored::F16 => unpack_stored::<AsF16>(weight, first, at, values, to),
+            Stored::BF16 => unpack_stored::<AsBf16>(weight, first, at, values, to),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
+unsafe fn unpack_stored<S: StoredAs>(
+    weight: &QuantWeight,
+    first: usize,
+    at: Range<usize>,
+    values: Values,
+    to: *mut u8,
+) {
+    let rows = PANEL.min(weight.n - first);
+    let units = at.len().div_ceil(UNIT);
+    let (codes, scales) = (weight.codes.as_ptr(), weight.scales.as_ptr());
+    let biases = weight.biases.as_ref().map(|biases| biases.as_ptr());
+    // SAFETY: the caller's promises.
+    unsafe {
+        let row_at = |row: usize| {
+            let groups = (first + row) * weight.groups() * S::SIZE;
+            Row {
+                codes: codes.add((first + row) * weight.row_bytes()),
+                scales: scales.add(groups),
+                biases: biases.map(|biases| biases.add(groups)),
+                len: weight.k,
+                group: weight.scheme.group(),
+                group_shift: weight.scheme.group().trailing_zeros(),
+            }
+        };
+        if weight.scheme.bits() == 4 {
+            let table: [f32; 16] = std::array::from_fn(|code| element(weight.elements, code as u8));
+            let table = _mm512_loadu_ps(table.as_ptr());
+            for row in 0..rows {
+                nibbles::<S>(&row_at(row), at.clone(), values, table, to.add(place(row, units)));
+            }
+        } else {
+            let bits = Bits::new(weight.scheme.bits());
+            let small = weight.elements == Elements::E4M3;
+            for row in 0..rows {
+                bytes::<S>(&row_at(row), at.clone(), values, &bits, small, to.add(place(row, units)));
+            }
+        }
+    }
+}
+
+/// Where a row of the panel starts among the tiles.
+fn place(row: usize, units: usize) -> usize {
+    row / TILE * units * 2 * TILE_BYTES + row % TILE * 64
+}
+
+/// A scale or bias in all lanes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+unsafe fn spread<S: StoredAs>(from: *const u8, index: usize) -> __m512 {
+    // SAFETY: the caller's promise that the float exists.
+    unsafe {
+        match S::STORED {
+            Stored::F32 => _mm512_set1_ps(from.cast::<f32>().add(index).read_unaligned()),
+            Stored::F16 => {
+                let half = from.cast::<i16>().add(index).read_unaligned();
+                _mm512_cvtph_ps(_mm256_set1_epi16(half))
+            }
+            Stored::BF16 => {
+                let half = from.cast::<i16>().add(index).read_unaligned();
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(half)))
+            }
+        }
+    }
+}
+
+/// A row of the weight.
+struct Row {
+    codes: *const u8,
+    scales: *const u8,
+    biases: Option<*const u8>,
+    /// Values of the row.
+    len: usize,
+    /// Values of a group, which is a power of two, and which one.
+    group: usize,
+    group_shift: u32,
+}
+
+impl Row {
+    /// Elements of a group as the numbers that they stand for. Beyond the last group, which only happens where there are no
+    /// activations, it is the last one's.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
+    unsafe fn scaled<S: StoredAs>(&self, elements: __m512, value: usize) -> __m512 {
+        let index = value.min(self.len - 1) >> self.group_shift;
+        // SAFETY: the group exists, so its scale and bias do.
+        unsafe {
+            let scale = spread::<S>(self.scales, index);
+            match self.biases {
+                Some(biases) => _mm512_fmadd_ps(elements, scale, spread::<S>(biases, index)),
+                None => _mm512_mul_ps(elements, scale),
+            }
+        }
+    }
+}
+
+/// One row of nibbles: each group has but sixteen numbers, which a permutation looks up for 32 codes at once.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,f16c")]
+unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, values: Values, table: __m512, to: *mut u8) {
+    let plain = halved(table, table);
+    // Which half of a table each of the 32 pairs of codes uses, where the halves are two groups of 32; and which quarter of
+    // two tables, where there are four groups of 16.
+    let half: [i16; 32] = std::array::from_fn(|i| (i as i16 / 16) << 4);
+    let quarter: [i16; 32] = std::array::from_fn(|i| (i as i16 / 8) << 4);
+    let nibble = _mm512_set1_epi16(15);
+    // SAFETY: values inside the row have their codes and groups; loads of the last unit are masked.
+    unsafe {
+        let (half, quarter) =
+            (_mm512_loadu_si512(half.as_ptr().cast()), _mm512_loadu_si512(quarter.as_ptr().cast()));
+        for (unit, start) in at.step_by(UNIT).enumerate() {
+            // A block of a row is too short for the machine to guess that the next one will follow.
+            _mm_prefetch::<_MM_HINT_T1>(row.codes.wrapping_add((start + BLOCK) / 2).cast());
+            let mask = u32::MAX >> (32 - UNIT.min(row.len - start) / 2);
+            let pairs = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, row.codes.add(start / 2).cast()));
+            let high = _mm512_srli_epi16::<4>(pairs);
+            let (even, odd) = if values == Values::Elements {
+                (_mm512_permutexvar_epi16(pairs, plain), _mm512_permutexvar_epi16(high, plain))
+            } else if row.group >= UNIT {
+                let numbers = row.scaled::<S>(table, start);
+                // Both halves are the same, so the fifth bit of an index does not matter.
+                let numbers = halved(numbers, numbers);
+                (_mm512_permutexvar_epi16(pairs, numbers), _mm512_permutexvar_epi16(high, numbers))
+            } else if row.group == 32 {
+                let numbers = halved(row.scaled::<S>(table, start), row.scaled::<S>(table, start + 32));
+                let even = _mm512_or_si512(_mm512_and_si512(pairs, nibble), half);
+                let odd = _mm512_or_si512(high, half);
+                (_mm512_permutexvar_epi16(even, numbers), _mm512_permutexvar_epi16(odd, numbers))
+            } else {
+                let of = |i: usize| row.scaled::<S>(table, start + 16 * i);
+                let (low, top) = (halved(of(0), of(1)), halved(of(2), of(3)));
+                let even = _mm512_or_si512(_mm512_and_si512(pairs, nibble), quarter);
+                let odd = _mm512_or_si512(high, quarter);
+                (_mm512_permutex2var_epi16(low, even, top), _mm512_permutex2var_epi16(low, odd, top))
+            };
+            let to = to.add(unit * 2 * TILE_BYTES);
+            _mm512_storeu_si512(to.cast(), even);
+            _mm512_storeu_si512(to.add(TILE_BYTES).cast(), odd);
+        }
+    }
+}
+
+/// One row of codes of any other width.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
+unsafe fn bytes<S: StoredAs>(
+    row: &Row,
+    at: Range<usize>,
+    values: Values,
+    bits: &Bits,
+    small: bool,
+    to: *mut u8,
+) {
+    let width = bits.width();
+    // SAFETY: values inside the row have their codes and groups; loads of the last unit are masked.
+    unsafe {
+        for (unit, start) in at.step_by(UNIT).enumerate() {
+            let len = UNIT.min(row.len - start);
+            _mm_prefetch::<_MM_HINT_T1>(row.codes.wrapping_add((start + BLOCK) * width / 8).cast());
+            let unpacked = bits.unpack(row.codes.add(start * width / 8), len * width / 8);
+            let numbers = |i: usize, quarter: __m128i| {
+                let code = _mm512_cvtepu8_epi32(quarter);
+                let elements = if small { e4m3(code) } else { _mm512_cvtepi32_ps(code) };
+                match values {
+                    Values::Elements => elements,
+                    Values::Numbers => row.scaled::<S>(elements, start + 16 * i),
+                }
+            };
+            let low = halved(
+                numbers(0, _mm512_castsi512_si128(unpacked)),
+                numbers(1, _mm512_extracti32x4_epi32::<1>(unpacked)),
+            );
+            let high = halved(
+                numbers(2, _mm512_extracti32x4_epi32::<2>(unpacked)),
+                numbers(3, _mm512_extracti32x4_epi32::<3>(unpacked)),
+            );
+            let to = to.add(unit * 2 * TILE_BYTES);
+            _mm512_storeu_si512(to.cast(), low);
+            _mm512_storeu_si512(to.add(TILE_BYTES).cast(), high);
+        }
+    }
+}

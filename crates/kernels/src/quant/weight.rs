@@ -1,0 +1,261 @@
+//! A quantised weight, checked against its sizes once and brought into the one form that all kernels read: an element (a
+//! number by its code), a scale for each group, and a bias for each group or none.
+
+use super::LinearError;
+use super::error::expect_length;
+use half::{bf16, f16};
+use pteron_tensor::quant::{Mode, Scheme, packed};
+use pteron_tensor::{Bytes, DType};
+
+/// The parts of a quantised weight, as a file has them.
+#[derive(Clone, Debug)]
+pub struct QuantParts {
+    /// Packed codes: `matrices * n` rows of `k` codes.
+    pub codes: Bytes,
+    /// One scale a group: floats in the affine mode, one byte each in the others.
+    pub scales: Bytes,
+    /// Dtype of the scales; `U8` in the modes other than affine.
+    pub scale_dtype: DType,
+    /// One bias a group in the affine mode, with its dtype.
+    pub biases: Option<(Bytes, DType)>,
+    /// What the codes stand for.
+    pub scheme: Scheme,
+    /// Number of matrices: more than one where rows choose among experts.
+    pub matrices: usize,
+    /// Rows of a matrix, which are its outputs.
+    pub n: usize,
+    /// Values of a row, which are its inputs.
+    pub k: usize,
+}
+
+/// What a code stands for before it is scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Elements {
+    /// The code itself.
+    Unsigned,
+    /// Twice the e2m1 number, which is a whole number; the stored scales are halved.
+    DoubledE2M1,
+    /// The e4m3fn number.
+    E4M3,
+}
+
+/// The float that scales and biases are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stored {
+    F32,
+    F16,
+    BF16,
+}
+
+impl Stored {
+    fn of(what: &'static str, dtype: DType) -> Result<Stored, LinearError> {
+        match dtype {
+            DType::F32 => Ok(Stored::F32),
+            DType::F16 => Ok(Stored::F16),
+            DType::BF16 => Ok(Stored::BF16),
+            _ => Err(LinearError::DType { what, dtype }),
+        }
+    }
+
+    pub(super) fn size(self) -> usize {
+        if self == Stored::F32 { 4 } else { 2 }
+    }
+
+    /// The float at an index of its bytes.
+    pub(super) fn get(self, bytes: &[u8], index: usize) -> f32 {
+        let at = &bytes[index * self.size()..];
+        match self {
+            Stored::F32 => f32::from_le_bytes([at[0], at[1], at[2], at[3]]),
+            Stored::F16 => f16::from_le_bytes([at[0], at[1]]).to_f32(),
+            Stored::BF16 => bf16::from_le_bytes([at[0], at[1]]).to_f32(),
+        }
+    }
+}
+
+/// [`Stored`] as a type, so that a kernel is compiled for it: a type that scales and biases are stored as.
+pub(super) trait StoredAs: Copy {
+    /// Which one.
+    const STORED: Stored;
+    /// Its bytes.
+    const SIZE: usize;
+}
+
+/// [`Stored::F32`] as a type.
+#[derive(Clone, Copy)]
+pub(super) struct AsF32;
+/// [`Stored::F16`] as a type.
+#[derive(Clone, Copy)]
+pub(super) struct AsF16;
+/// [`Stored::BF16`] as a type.
+#[derive(Clone, Copy)]
+pub(super) struct AsBf16;
+
+impl StoredAs for AsF32 {
+    const STORED: Stored = Stored::F32;
+    const SIZE: usize = 4;
+}
+impl StoredAs for AsF16 {
+    const STORED: Stored = Stored::F16;
+    const SIZE: usize = 2;
+}
+impl StoredAs for AsBf16 {
+    const STORED: Stored = Stored::BF16;
+    const SIZE: usize = 2;
+}
+
+/// A quantised weight whose parts belong together.
+#[derive(Clone, Debug)]
+pub struct QuantWeight {
+    pub(super) codes: Bytes,
+    pub(super) scales: Bytes,
+    pub(super) biases: Option<Bytes>,
+    pub(super) stored: Stored,
+    pub(super) elements: Elements,
+    pub(super) scheme: Scheme,
+    pub(super) matrices: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    derived: usize,
+}
+
+impl QuantWeight {
+    /// Checks that the parts have the sizes that they ask of each other.
+    pub fn new(parts: QuantParts) -> Result<QuantWeight, LinearError> {
+        let QuantParts { codes, scales, scale_dtype, biases, scheme, matrices, n, k } = parts;
+        let (bits, group) = (scheme.bits() as usize, scheme.group());
+        if !k.is_multiple_of(group) {
+            return Err(LinearError::Length { what: "values of a row", got: k, want: k.next_multiple_of(group) });
+        }
+        let words = packed::words(k, scheme.bits())
+            .map_err(|_| LinearError::Length { what: "bits of a row", got: k.saturating_mul(bits), want: 32 })?;
+        let rows = matrices.saturating_mul(n);
+        expect_length("bytes of codes", codes.len(), rows.saturating_mul(words).saturating_mul(4))?;
+        let groups = rows.saturating_mul(k / group);
+        let floats = |what, dtype, bytes: &Bytes| -> Result<Stored, LinearError> {
+            let stored = Stored::of(what, dtype)?;
+            expect_length(what, bytes.len(), groups.saturating_mul(stored.size()))?;
+            Ok(stored)
+        };
+        let elements = match scheme.mode() {
+            Mode::Affine => Elements::Unsigned,
+            Mode::MxFp4 | Mode::NvFp4 => Elements::DoubledE2M1,
+            Mode::MxFp8 => Elements::E4M3,
+        };
+        let (scales, biases, stored, derived) = match (elements, biases) {
+            (Elements::Unsigned, Some((biases, bias_dtype))) => {
+                let of_scales = floats("scales", scale_dtype, &scales)?;
+                let of_biases = floats("biases", bias_dtype, &biases)?;
+                if of_scales == of_biases {
+                    (scales, Some(biases), of_scales, 0)
+                } else {
+                    let (scales, biases) = (widened(of_scales, &scales), widened(of_biases, &biases));
+                    let derived = scales.len() + biases.len();
+                    (scales, Some(biases), Stored::F32, derived)
+                }
+            }
+            (Elements::Unsigned, None) => return Err(LinearError::Length { what: "biases", got: 0, want: groups }),
+            (_, None) => {
+                if scale_dtype != DType::U8 {
+                    return Err(LinearError::DType { what: "scales", dtype: scale_dtype });
+                }
+                expect_length("scales", scales.len(), groups)?;
+                let scales = small_scales(scheme, elements, &scales);
+                let derived = scales.len();
+                (scales, None, Stored::BF16, derived)
+            }
+            (_, Some((biases, _))) => {
+                return Err(LinearError::Length { what: "biases", got: biases.len(), want: 0 });
+            }
+        };
+        Ok(QuantWeight { codes, scales, biases, stored, elements, scheme, matrices, n, k, derived })
+    }
+
+    /// Outputs of a matrix.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs of a matrix.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Number of matrices.
+    pub fn matrices(&self) -> usize {
+        self.matrices
+    }
+
+    /// What the codes stand for.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// Bytes that one product reads of one matrix: codes, scales and biases.
+    pub fn matrix_bytes(&self) -> usize {
+        let biases = self.biases.as_ref().map_or(0, |biases| biases.len());
+        (self.codes.len() + self.scales.len() + biases) / self.matrices.max(1)
+    }
+
+    /// Bytes that had to be made beside those of the file: scales of the small-float modes as bf16.
+    pub fn derived_bytes(&self) -> usize {
+        self.derived
+    }
+
+    /// Groups of a row.
+    pub(super) fn groups(&self) -> usize {
+        self.k / self.scheme.group()
+    }
+
+    /// Bytes of the codes of a row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.k * self.scheme.bits() as usize / 8
+    }
+
+    /// Rows of all matrices.
+    pub(super) fn rows(&self) -> usize {
+        self.matrices * self.n
+    }
+
+    /// Scale and bias of a group of a row, counted over all matrices.
+    pub(super) fn scale_and_bias(&self, row: usize, group: usize) -> (f32, f32) {
+        let index = row * self.groups() + group;
+        let bias = self.biases.as_ref().map_or(0.0, |biases| self.stored.get(biases, index));
+        (self.stored.get(&self.scales, index), bias)
+    }
+
+    /// The numbers that the codes stand for, before they are scaled.
+    pub(super) fn element_table(&self) -> [f32; 256] {
+        std::array::from_fn(|code| element(self.elements, code as u8))
+    }
+}
+
+/// What a code stands for before it is scaled.
+pub(super) fn element(elements: Elements, code: u8) -> f32 {
+    match elements {
+        Elements::Unsigned => f32::from(code),
+        Elements::DoubledE2M1 => 2.0 * pteron_tensor::quant::codes::e2m1(code),
+        Elements::E4M3 => pteron_tensor::quant::codes::e4m3fn(code),
+    }
+}
+
+/// Byte scales as bf16, which holds every e8m0 and e4m3fn number and half of it exactly: kernels then know three kinds of
+/// scales, not five.
+fn small_scales(scheme: Scheme, elements: Elements, bytes: &[u8]) -> Bytes {
+    let factor = if elements == Elements::DoubledE2M1 { 0.5 } else { 1.0 };
+    let table: [[u8; 2]; 256] =
+        std::array::from_fn(|byte| bf16::from_f32(factor * scheme.scale(byte as u8)).to_le_bytes());
+    let mut scales = Bytes::zeroed(bytes.len() * 2);
+    for (scale, &byte) in scales.make_mut().chunks_exact_mut(2).zip(bytes) {
+        scale.copy_from_slice(&table[usize::from(byte)]);
+    }
+    scales
+}
+
+fn widened(stored: Stored, bytes: &[u8]) -> Bytes {
+    let count = bytes.len() / stored.size();
+    let mut wide = Bytes::zeroed(count * 4);
+    for (index, to) in wide.make_mut().chunks_exact_mut(4).enumerate() {
+        to.copy_from_slice(&stored.get(bytes, index).to_le_bytes());
+    }
+    wide
+}

@@ -4,6 +4,7 @@
 //! here runs a program, and nothing here trusts a file: every offset, size, index and product is checked before
 //! it is used.
 
+pub mod assemble;
 #[cfg(not(target_family = "wasm"))]
 mod atomic;
 pub mod bpte;
@@ -19,6 +20,7 @@ pub mod ptd;
 pub mod pte;
 mod segments;
 
+pub use assemble::{AssembleError, ProgramWriter};
 pub use emit::{EmitError, emit};
 pub use error::{FormatError, Identifier, Place, Result};
 pub use lift::{LiftError, lift};

@@ -69,6 +69,15 @@ impl<'a> Segment<'a> {
         Segment { alignment, ..self }
     }
 
+    /// The bytes, where they are held and not produced.
+    pub(crate) fn held(&self) -> Option<&[u8]> {
+        match &self.source {
+            SegmentSource::Shared(bytes) => Some(bytes),
+            SegmentSource::Borrowed(bytes) => Some(bytes),
+            SegmentSource::Produced { .. } => None,
+        }
+    }
+
     /// Bytes it has.
     pub fn len(&self) -> u64 {
         match &self.source {

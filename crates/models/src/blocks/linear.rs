@@ -1,0 +1,133 @@
+//! Matrices: plain or packed, as the source holds them and the options ask, and their two uses: products, and rows by
+//! token. A tied head is the same matrix used twice, so that it is stored once.
+
+use pteron_ir::{Op, TensorType, ValueId};
+use pteron_tensor::quant::Scheme;
+
+use crate::weights::Recipe;
+use crate::{Form, ModelError, Net, Packing, Part};
+
+/// A weight matrix `[out, in]` in the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix(Kind);
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Dense(ValueId),
+    Packed {
+        codes: ValueId,
+        scales: ValueId,
+        biases: Option<ValueId>,
+        factor: Option<ValueId>,
+        scheme: Scheme,
+    },
+}
+
+/// The matrix of that name, `rows` outputs by `columns` inputs.
+pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<Matrix, ModelError> {
+    let shape = [rows, columns];
+    let form = net.source().form(name, &shape)?;
+    let packing = match form {
+        Form::Packed(packing) => Some(packing),
+        Form::Floats => net.options().packing.map(|packing| packing.with_scales(net.activations())),
+    };
+    let Some(packing) = packing else {
+        let dtype = net.activations();
+        return Ok(Matrix(Kind::Dense(net.floats(name, &shape, dtype, 0.0)?)));
+    };
+    packing.check(columns).map_err(|source| ModelError::Packing { name: name.to_owned(), source })?;
+    let stem = name.strip_suffix(".weight").unwrap_or(name);
+    let mut part = |part: Part, suffix: &str| {
+        let (dtype, sizes) = packing.part(rows, columns, part)?;
+        let recipe = || recipe(form, name, &shape, packing, part);
+        Some(net.constant(&format!("{stem}.{suffix}"), TensorType::known(dtype, &sizes), recipe))
+    };
+    let missing = || ModelError::configuration(format!("{name}: a packing without codes or scales"));
+    let codes = part(Part::Codes, "weight").ok_or_else(missing)?;
+    let scales = part(Part::Scales, "scales").ok_or_else(missing)?;
+    let factor = part(Part::TensorScale, "tensor_scale");
+    let mut biases = part(Part::Biases, "biases");
+    if packing.is_centred() {
+        let ty = TensorType::known(packing.scale_dtype(), &[rows, columns / packing.scheme().group()]);
+        let (of, to) = (format!("{stem}.scales"), format!("{stem}.biases"));
+        biases = Some(net.derived(&to, &of, ty, -packing.half()));
+    }
+    Ok(Matrix(Kind::Packed { codes, scales, biases, factor, scheme: packing.scheme() }))
+}
+
+fn recipe(form: Form, name: &str, shape: &[usize], packing: Packing, part: Part) -> Recipe {
+    let (name, shape) = (name.to_owned(), shape.to_vec());
+    match form {
+        Form::Packed(_) => Recipe::Packed { name, shape, packing, part },
+        Form::Floats => Recipe::Quantised { name, shape, packing, part },
+    }
+}
+
+/// A bias of that name.
+pub fn bias(net: &mut Net, name: &str, size: usize) -> Result<ValueId, ModelError> {
+    let dtype = net.activations();
+    net.floats(name, &[size], dtype, 0.0)
+}
+
+/// `x` times the transposed matrix, plus a bias where there is one, in the activations' dtype.
+pub fn linear(
+    net: &mut Net,
+    x: ValueId,
+    matrix: Matrix,
+    bias: Option<ValueId>,
+) -> Result<ValueId, ModelError> {
+    match matrix.0 {
+        Kind::Dense(w) => {
+            let mat2 = net.op(Op::Transpose { x: w, perm: vec![1, 0] })?;
+            net.op(Op::Addmm { mat1: x, mat2, bias, alpha: 1.0, beta: 1.0 })
+        }
+        Kind::Packed { codes, scales, biases, factor, scheme } => {
+            let mut y = net.op(Op::QuantizedMatmul {
+                x,
+                w: codes,
+                scales,
+                biases,
+                group_size: scheme.group() as i32,
+                bits: scheme.bits() as i32,
+                mode: scheme.mode().name().to_owned(),
+                transpose: true,
+            })?;
+            if let Some(factor) = factor {
+                y = net.multiply(y, factor)?;
+            }
+            if let Some(bias) = bias {
+                y = net.add(y, bias)?;
+            }
+            // Scales of another dtype than the input's may have widened it.
+            let dtype = net.activations();
+            net.cast(y, dtype)
+        }
+    }
+}
+
+/// The rows of the tokens, in the activations' dtype.
+pub fn embed(net: &mut Net, matrix: Matrix, tokens: ValueId) -> Result<ValueId, ModelError> {
+    match matrix.0 {
+        Kind::Dense(w) => net.rows(w, tokens),
+        Kind::Packed { codes, scales, biases, factor, scheme } => {
+            let w = net.rows(codes, tokens)?;
+            let scales = net.rows(scales, tokens)?;
+            let biases = biases.map(|biases| net.rows(biases, tokens)).transpose()?;
+            let dtype = net.activations();
+            let rows = net.op(Op::Dequantize {
+                w,
+                scales,
+                biases,
+                group_size: scheme.group() as i32,
+                bits: scheme.bits() as i32,
+                mode: scheme.mode().name().to_owned(),
+                global_scale: None,
+                dtype: Some(dtype),
+            })?;
+            match factor {
+                Some(factor) => net.multiply(rows, factor),
+                None => Ok(rows),
+            }
+        }
+    }
+}

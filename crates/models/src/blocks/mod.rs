@@ -1,0 +1,15 @@
+//! What decoders are made of. Each block appends its ops to a [`Net`](crate::Net) and knows no architecture.
+
+mod attention;
+mod cache;
+mod linear;
+mod mlp;
+mod norm;
+mod rope;
+
+pub use attention::{Attention, HeadNorms, KeyValues, Keys, attention};
+pub(crate) use cache::RingView;
+pub use linear::{Matrix, bias, embed, linear, matrix};
+pub use mlp::{Activation, gated_mlp};
+pub use norm::{Norm, head, unweighted_norm};
+pub use rope::{Llama3Scaling, Rope};

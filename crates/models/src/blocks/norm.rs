@@ -1,0 +1,61 @@
+//! RMS norms as one op, and the head: norm, logits, soft cap.
+
+use pteron_ir::{Op, ValueId};
+use pteron_tensor::DType;
+
+use super::{Matrix, linear};
+use crate::{Logits, ModelError, Net};
+
+/// An RMS norm of that name.
+#[derive(Clone, Debug)]
+pub struct Norm {
+    /// The weight.
+    pub name: String,
+    /// Features.
+    pub size: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Whether the stored weight is the distance from 1 (Gemma 3). It is then kept in f32, where that distance
+    /// survives, and the result is rounded once.
+    pub around_one: bool,
+}
+
+impl Norm {
+    /// Applies it to the last axis.
+    pub fn apply(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
+        let activations = net.activations();
+        let (dtype, plus) = if self.around_one { (DType::F32, 1.0) } else { (activations, 0.0) };
+        let weight = net.floats(&self.name, &[self.size], dtype, plus)?;
+        let y = net.op(Op::RMSNorm { x, weight: Some(weight), eps: self.eps })?;
+        net.cast(y, activations)
+    }
+}
+
+/// An RMS norm of the last axis without a weight.
+pub fn unweighted_norm(net: &mut Net, x: ValueId, eps: f32) -> Result<ValueId, ModelError> {
+    net.op(Op::RMSNorm { x, weight: None, eps })
+}
+
+/// Logits in f32: of the last position `[1, V]`, or of all `[1, T, V]`, as the options ask. A soft cap works in f32.
+pub fn head(
+    net: &mut Net,
+    x: ValueId,
+    norm: Norm,
+    matrix: Matrix,
+    soft_cap: Option<f32>,
+) -> Result<ValueId, ModelError> {
+    net.enter("head");
+    let x = match net.options().logits {
+        // Before the norm: the other positions are needed by nobody.
+        Logits::Last => net.pick(x, -1, 1)?,
+        Logits::All => x,
+    };
+    let x = norm.apply(net, x)?;
+    let logits = linear(net, x, matrix, None)?;
+    let logits = net.cast(logits, DType::F32)?;
+    let Some(cap) = soft_cap else { return Ok(logits) };
+    let cap = net.scalar(cap, DType::F32);
+    let small = net.op(Op::Divide { a: logits, b: cap })?;
+    let small = net.op(Op::Tanh { x: small })?;
+    net.multiply(small, cap)
+}

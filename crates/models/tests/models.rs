@@ -1,0 +1,154 @@
+//! Small models of every architecture against plain loops: whole texts, chunks and single tokens.
+
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
+
+mod small;
+
+use std::sync::Arc;
+
+use pteron_format::Limits;
+use pteron_format::pte::Pte;
+use pteron_models::architectures::{Gemma4, LayerKind, Llama};
+use pteron_models::{
+    Architecture, Logits, Model, ModelOptions, Packing, RandomWeights, WeightSource, shapes,
+};
+use pteron_runtime::{Options, Program, Value};
+use pteron_tensor::{Bytes, DType};
+use small::*;
+
+#[test]
+fn every_architecture_computes_what_plain_loops_do() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, decoder) in cases() {
+        let wanted = decoder.logits(source.as_ref(), &tokens());
+        // The whole text at once, in chunks of which a ring of window + chunk - 1 slots wraps, and token by token.
+        for (declared, chunk) in [(TOKENS, TOKENS), (5, 5), (5, 3), (5, 1), (1, 1)] {
+            let got = run(file(&build(architecture.as_ref(), source.clone(), options(declared))), chunk);
+            let difference = largest_difference(&got, &wanted);
+            assert!(difference < 2e-4, "{name}, chunks of {chunk} of {declared}: off by {difference}");
+        }
+    }
+}
+
+#[test]
+fn the_last_position_is_the_last_of_all() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, decoder) in cases() {
+        let wanted = decoder.logits(source.as_ref(), &tokens());
+        let last = ModelOptions { logits: Logits::Last, ..options(6) };
+        let got = run(file(&build(architecture.as_ref(), source.clone(), last)), 6);
+        let ends: Vec<Vec<f32>> = [5, 11, 17, 19].iter().map(|&at: &usize| wanted[at].clone()).collect();
+        assert!(largest_difference(&got, &ends) < 2e-4, "{name}");
+    }
+}
+
+#[test]
+fn narrow_activations_and_caches_stay_close() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, decoder) in cases() {
+        let wanted = decoder.logits(source.as_ref(), &tokens());
+        for (activations, cache) in [
+            (DType::BF16, DType::BF16),
+            (DType::F16, DType::F16),
+            (DType::F32, DType::F16),
+            (DType::BF16, DType::F16),
+        ] {
+            let options = ModelOptions { activations, cache, ..options(5) };
+            let got = run(file(&build(architecture.as_ref(), source.clone(), options)), 5);
+            let error = relative_error(&got, &wanted);
+            // A few roundings of 2^-9 and 2^-12, which sharp attention makes larger.
+            let bound = if activations == DType::BF16 { 0.1 } else { 0.02 };
+            assert!(error < bound, "{name}, {activations} with {cache}: off by {error}");
+        }
+    }
+}
+
+/// The length of the difference against that of what is wanted.
+fn relative_error(got: &[Vec<f32>], wanted: &[Vec<f32>]) -> f32 {
+    let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>();
+    let pairs = got.iter().flatten().zip(wanted.iter().flatten());
+    (square(&mut pairs.map(|(a, b)| a - b)) / square(&mut wanted.iter().flatten().copied())).sqrt()
+}
+
+#[test]
+fn a_tied_table_is_stored_once_and_files_are_the_same_each_time() {
+    let packing: Packing = "4w".parse().unwrap();
+    let build = |tied| {
+        let llama = Llama { tie_word_embeddings: tied, ..llama() };
+        let options = ModelOptions { packing: Some(packing), activations: DType::BF16, ..options(5) };
+        file(&build(&llama, Arc::new(RandomWeights::new(7)), options))
+    };
+    assert_eq!(build(true), build(true));
+    let names = |file: Bytes| Pte::read(file, &Limits::default()).unwrap().program.named_data.len();
+    assert_eq!(names(build(false)) - names(build(true)), 3, "codes, scales and the place of biases");
+}
+
+#[test]
+fn metadata_speak_every_vocabulary() {
+    let file = file(&build(&llama(), Arc::new(RandomWeights::new(7)), options(5)));
+    let program = Program::load("model.pte", file, &[], &Options::default()).unwrap();
+    let int = |name: &str| program.metadata_value(name).and_then(Value::as_int);
+    for (name, wanted) in [
+        ("get_max_seq_len", 5),
+        ("get_max_context_len", 24),
+        ("get_max_ctx_len", 24),
+        ("get_prefill_chunk_size", 5),
+        ("get_max_prefill_chunk", 5),
+        ("get_vocab_size", 40),
+        ("get_n_layers", 2),
+        ("get_bos_id", 1),
+    ] {
+        assert_eq!(int(name), Some(wanted), "{name}");
+    }
+    assert_eq!(program.metadata()["get_eos_ids"].len(), 2);
+    assert!(matches!(program.metadata_value("use_kv_cache"), Some(Value::Bool(true))));
+}
+
+#[test]
+fn what_cannot_be_built_says_why() {
+    let source: Arc<dyn WeightSource> = Arc::new(RandomWeights::new(7));
+    let refused = |architecture: &dyn Architecture, options| {
+        Model::build(architecture, source.clone(), options).err().unwrap().to_string()
+    };
+    let chunk = ModelOptions { chunk: 25, ..options(5) };
+    assert!(refused(&llama(), chunk).contains("inputs of 25 tokens in a context of 24"));
+    let packed = ModelOptions { packing: Some("4w".parse().unwrap()), ..options(5) };
+    let odd = Llama { intermediate_size: 40, ..llama() };
+    let error = refused(&odd, packed);
+    assert!(
+        error.contains("mlp.down_proj.weight: rows of 40 values do not divide into groups of 32"),
+        "{error}"
+    );
+    let heads = Llama { num_key_value_heads: 3, ..llama() };
+    assert!(refused(&heads, options(5)).starts_with("model.layers.0.self_attn: sdpa:"));
+    let lonely = Gemma4 {
+        layer_types: vec![LayerKind::Full, LayerKind::Sliding],
+        num_kv_shared_layers: 1,
+        ..gemma4()
+    };
+    assert!(refused(&lonely, options(5)).contains("no earlier one has its kind"));
+    assert!("7w".parse::<Packing>().is_err() && "4w".parse::<Packing>().unwrap().with_group(16).is_err());
+}
+
+#[test]
+fn published_shapes_have_the_published_sizes() {
+    // Parameters in millions, embeddings once; from the model cards and configurations.
+    let wanted = [
+        ("smollm2-135m", 134.5),
+        ("gemma-3-270m", 268.1),
+        ("qwen2.5-0.5b", 494.0),
+        ("qwen3-0.6b", 596.0),
+        ("gemma-3-1b", 999.9),
+        ("llama-3.2-1b", 1235.8),
+        ("llama-3.1-8b", 8030.3),
+        ("mistral-7b", 7241.7),
+        ("gemma-4-31b", 30697.3),
+    ];
+    for (name, millions) in wanted {
+        let options = ModelOptions { packing: None, ..ModelOptions::default() };
+        let shape = shapes::find(name).unwrap();
+        let model = build(shape.architecture().as_ref(), Arc::new(RandomWeights::new(1)), options);
+        let got = model.weight_bytes() as f64 / 2e6;
+        assert!((got / millions - 1.0).abs() < 2e-3, "{name}: {got} million parameters, not {millions}");
+    }
+}

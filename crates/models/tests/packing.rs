@@ -1,0 +1,130 @@
+//! Packed weights: programs against the same weights unpacked, and what packing costs in accuracy.
+
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
+
+mod small;
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use pteron_format::Limits;
+use pteron_format::pte::Pte;
+use pteron_models::{Form, ModelOptions, Packing, Part, RandomWeights, WeightError, WeightSource};
+use pteron_tensor::DType;
+use pteron_tensor::quant::packed;
+use small::*;
+
+/// The weights of a packed program, unpacked; everything else as it was.
+struct Unpacked {
+    pte: Pte,
+    packing: Packing,
+    floats: RandomWeights,
+}
+
+impl WeightSource for Unpacked {
+    fn form(&self, _: &str, _: &[usize]) -> Result<Form, WeightError> {
+        Ok(Form::Floats)
+    }
+
+    fn floats(
+        &self,
+        name: &str,
+        shape: &[usize],
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), WeightError> {
+        let [_, columns] = shape else { return self.floats.floats(name, shape, elements, out) };
+        let stem = name.strip_suffix(".weight").unwrap();
+        let part = |suffix: &str| self.pte.named(&format!("{stem}.{suffix}"));
+        let floats = |bytes: &[u8]| -> Vec<f32> {
+            bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        };
+        let scheme = self.packing.scheme();
+        let (words, groups) = (packed::words(*columns, scheme.bits()).unwrap(), columns / scheme.group());
+        let codes = part("weight").unwrap();
+        let codes: Vec<u32> = codes.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
+        let scales = part("scales").unwrap();
+        let scales: Vec<f32> = match self.packing.scale_dtype() {
+            DType::U8 => scales.iter().map(|&byte| scheme.scale(byte)).collect(),
+            _ => floats(&scales),
+        };
+        let half = (1u32 << (scheme.bits() - 1)) as f32;
+        let biases: Vec<f32> = match (self.packing.zero_points(), self.packing.is_centred()) {
+            (true, _) => floats(&part("biases").unwrap()),
+            (_, true) => scales.iter().map(|scale| -half * scale).collect(),
+            _ => vec![],
+        };
+        let factor =
+            if self.packing.has_tensor_scale() { floats(&part("tensor_scale").unwrap())[0] } else { 1.0 };
+        let row_of = |at: usize| {
+            let mut row = vec![0.0; *columns];
+            let biases = if biases.is_empty() { &[] } else { &biases[at * groups..(at + 1) * groups] };
+            let scales = &scales[at * groups..(at + 1) * groups];
+            let codes = &codes[at * words..(at + 1) * words];
+            scheme.dequantise(codes, scales, biases, &mut Vec::new(), &mut row).unwrap();
+            row
+        };
+        let rows: Vec<f32> =
+            (elements.start / columns..elements.end.div_ceil(*columns)).flat_map(row_of).collect();
+        let skip = elements.start % columns;
+        out.iter_mut().zip(&rows[skip..]).for_each(|(out, value)| *out = value * factor);
+        Ok(())
+    }
+
+    fn packed(&self, _: &str, _: &[usize], _: Packing, _: Part, _: &mut dyn Write) -> io::Result<()> {
+        Err(io::Error::other("held as floats"))
+    }
+}
+
+fn packings() -> Vec<(Packing, f32)> {
+    let parse = |name: &str| name.parse::<Packing>().unwrap();
+    let affine = ["2w", "3w", "4w", "5w", "6w", "8w"].into_iter().flat_map(|name| {
+        // Half a step of the range, plus what rounding the scale costs.
+        let step = 1.1 / (1u32 << (parse(name).scheme().bits() - 1)) as f32;
+        [(parse(name), step), (parse(name).with_zero_points(true), step)]
+    });
+    affine.chain([(parse("mxfp4"), 0.35), (parse("nvfp4"), 0.2), (parse("mxfp8"), 0.07)]).collect()
+}
+
+#[test]
+fn packed_programs_compute_what_their_unpacked_weights_do() {
+    let floats = RandomWeights::new(7);
+    for (packing, _) in packings() {
+        let packing = packing.with_scales(DType::F32);
+        let sources: [Arc<dyn WeightSource>; 2] =
+            [Arc::new(floats), Arc::new(RandomWeights::packed(7, packing))];
+        for source in sources {
+            for (name, architecture, decoder) in
+                cases().into_iter().filter(|(name, ..)| name.len() > 8 || *name == "llama")
+            {
+                let options = ModelOptions { packing: Some(packing), ..options(5) };
+                let file = file(&build(architecture.as_ref(), source.clone(), options));
+                let pte = Pte::read(file.clone(), &Limits::default()).unwrap();
+                let unpacked = Unpacked { pte, packing, floats };
+                let wanted = decoder.logits(&unpacked, &tokens());
+                let difference = largest_difference(&run(file, 5), &wanted);
+                assert!(difference < 5e-4, "{name}, {packing}: off by {difference}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_quantiser_keeps_weights_within_half_a_step() {
+    let floats = RandomWeights::new(3);
+    let shape = [HIDDEN, 64];
+    let name = "model.layers.0.mlp.down_proj.weight";
+    let mut wanted = vec![0.0; HIDDEN * 64];
+    floats.floats(name, &shape, 0..wanted.len(), &mut wanted).unwrap();
+    let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+    for (packing, bound) in packings() {
+        let packing = packing.with_scales(DType::F32);
+        let options = ModelOptions { packing: Some(packing), ..options(5) };
+        let pte = Pte::read(file(&build(&llama(), Arc::new(floats), options)), &Limits::default()).unwrap();
+        let mut got = vec![0.0; wanted.len()];
+        Unpacked { pte, packing, floats }.floats(name, &shape, 0..wanted.len(), &mut got).unwrap();
+        let difference = got.iter().zip(&wanted).fold(0.0f32, |d, (a, b)| d.max((a - b).abs()));
+        assert!(difference <= bound * largest, "{packing}: off by {difference} of {largest}");
+    }
+}

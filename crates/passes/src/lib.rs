@@ -1,1 +1,0 @@
-//! Rewrites of a graph, one file each.

@@ -36,6 +36,11 @@ impl Cache {
         &self.root
     }
 
+    /// The folder of benchmarks, beside that of cases: the peer and the models that both run.
+    pub(crate) fn benchmarks(&self) -> PathBuf {
+        self.root.with_file_name("bench")
+    }
+
     /// The folder of one set, and the stamp that says what it was made from.
     pub(crate) fn set(&self, name: &str) -> PathBuf {
         self.root.join(name)

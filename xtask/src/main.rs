@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
 
+mod bench;
 mod cache;
 mod case;
 mod cases;
@@ -10,6 +11,7 @@ mod error;
 mod fuzz;
 mod interop;
 mod miri;
+mod mlx_setup;
 mod mutate;
 mod parallel;
 mod sample;
@@ -38,7 +40,9 @@ enum Command {
     MutateWorker(mutate::WorkerArguments),
     Fuzz(fuzz::Arguments),
     Miri(miri::Arguments),
+    MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
+    Bench(bench::Arguments),
 }
 
 /// Whether a command that ran to its end found what it hoped for.
@@ -57,7 +61,9 @@ fn main() -> ExitCode {
         Command::MutateWorker(arguments) => mutate::work(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Miri(arguments) => miri::run(&arguments),
+        Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

@@ -79,7 +79,8 @@ impl Engine {
         if threads > cores {
             tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
         }
-        let named = self.cpu.clone().or_else(|| std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty()));
+        let named =
+            self.cpu.clone().or_else(|| std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty()));
         let path = named.map(|name| Path::parse(&name)).transpose()?;
         Cpu::new(threads, path)
     }

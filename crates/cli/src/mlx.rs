@@ -10,7 +10,9 @@ const NAME: &str = "mlx";
 #[cfg(not(feature = "mlx"))]
 pub(crate) fn add(_registry: &mut Registry, named: Option<&str>) -> Result<(), String> {
     match named {
-        Some(NAME) => Err("this binary was built without MLX; the README says how to build it with".to_owned()),
+        Some(NAME) => {
+            Err("this binary was built without MLX; the README says how to build it with".to_owned())
+        }
         _ => Ok(()),
     }
 }
@@ -46,7 +48,9 @@ fn options() -> Result<pteron_mlx::MlxOptions, String> {
         Err(_) | Ok("" | "repeated") => Compile::Repeated,
         Ok("never") => Compile::Never,
         Ok("always") => Compile::Always,
-        Ok(other) => return Err(format!("PTERON_MLX_COMPILE is `{other}`; it can be never, repeated or always")),
+        Ok(other) => {
+            return Err(format!("PTERON_MLX_COMPILE is `{other}`; it can be never, repeated or always"));
+        }
     };
     Ok(pteron_mlx::MlxOptions { shim, compile })
 }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use pteron_cpu::Path;
 use pteron_tensor::DType;
 use safetensors::tensor::{Dtype, TensorView};
 use std::io::Write;
@@ -16,6 +17,40 @@ fn the_sample_passes() {
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
     let line = run.stdout.strip_suffix(" passed, 0 failed\n").unwrap();
     assert!(line.parse::<u32>().unwrap() > 250, "{line}");
+}
+
+#[test]
+fn the_sample_passes_on_the_reference_backend() {
+    let sample = root().join("conformance/sample.zip");
+    let run = pteron(&["conformance", sample.to_str().unwrap(), "--backend", "reference"]);
+    assert!(run.ok().ends_with(" passed, 0 failed\n"));
+}
+
+#[test]
+fn the_sample_passes_on_every_vector_path_in_both_precisions() {
+    let sample = root().join("conformance/sample.zip");
+    for path in Path::ALL {
+        let arguments = ["conformance", sample.to_str().unwrap(), "--backend", "cpu", "--cpu", path.name()];
+        if !path.is_available() {
+            let run = pteron(&arguments);
+            assert_eq!(run.code, 2);
+            assert!(run.stderr.contains(path.name()), "{}", run.stderr);
+            println!("{path}: not run, this machine lacks it");
+            continue;
+        }
+        for precision in ["exact", "fast"] {
+            let run = pteron(&[&arguments[..], &["--precision", precision]].concat());
+            assert!(run.stdout.ends_with(" passed, 0 failed\n"), "{path} {precision}: {}", run.stdout);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_vector_path_lists_those_that_exist() {
+    let sample = root().join("conformance/sample.zip");
+    let run = pteron(&["conformance", sample.to_str().unwrap(), "--cpu", "abacus"]);
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("abacus") && run.stderr.contains("scalar"), "{}", run.stderr);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn inspect_shows_what_a_program_takes_gives_and_holds() {
         "\nmetadata\n  get_answer  42\n",
         "\nstate of a session\n",
         "count  i32  [1]  4 B\n",
-        "\nmemory on reference (",
+        "\nmemory on cpu (",
     ];
     for part in expected {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");

@@ -30,10 +30,12 @@ impl Manner {
     pub(crate) fn of(program: &Program) -> Result<Manner, Failure> {
         let method = program.method("forward").map_err(|_| {
             let name = program.name();
-            Failure::usage(format!("{name} has no method `forward`, so that it is no language model of the usual kind"))
+            Failure::usage(format!(
+                "{name} has no method `forward`, so that it is no language model of the usual kind"
+            ))
         })?;
         let (tokens, positions) = arguments(method).ok_or_else(|| {
-            let inputs: Vec<String> = method.inputs.iter().map(|input| format!("{:?}", input.kind)).collect();
+            let inputs: Vec<String> = method.inputs.iter().map(|input| describe(&input.kind)).collect();
             Failure::usage(format!("`forward` takes {}, not tokens [1, T] and a position", inputs.join(", ")))
                 .hint("a program is measured if it takes token ids and their position, both i64")
         })?;
@@ -63,6 +65,18 @@ impl Manner {
     pub(crate) fn text(&self, tokens: usize) -> Vec<i64> {
         let ids = self.vocab.map_or(32, |vocab| vocab.min(20_000)) as i64;
         (0..tokens as i64).map(|at| (at * 7919 + 13) % ids).collect()
+    }
+}
+
+/// `i64 [1, 256]`, with the largest sizes.
+fn describe(kind: &ArgumentKind) -> String {
+    match kind {
+        ArgumentKind::Tensor { dtype, dims } => {
+            let sizes = dims.iter().map(|dim| dim.max.map_or_else(|| "?".to_owned(), |max| max.to_string()));
+            format!("{dtype} [{}]", sizes.collect::<Vec<_>>().join(", "))
+        }
+        ArgumentKind::Int => "an integer".to_owned(),
+        ArgumentKind::Fixed(value) => value.clone(),
     }
 }
 
@@ -121,17 +135,18 @@ impl<'p> Decoder<'p> {
     pub(crate) fn rewind(&mut self, position: usize) {
         self.position = position;
     }
-
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
-    }
 }
 
 /// The most likely token of the last row; a program that samples gives the token itself.
 fn greedy(output: &HostTensor) -> Result<i64, Failure> {
     let wrong = |error| Failure::new(format!("`forward` gives {error}"));
     if output.dtype() == DType::I64 {
-        return output.as_slice::<i64>().map_err(wrong)?.last().copied().ok_or_else(|| Failure::new("no token"));
+        return output
+            .as_slice::<i64>()
+            .map_err(wrong)?
+            .last()
+            .copied()
+            .ok_or_else(|| Failure::new("no token"));
     }
     let row = output.shape().last().copied().unwrap_or(0);
     let start = output.len().saturating_sub(row);

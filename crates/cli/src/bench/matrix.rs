@@ -32,7 +32,8 @@ impl Elements {
 /// Multiply-adds a second of so many threads; `None` on a machine without a matrix unit.
 pub(crate) fn peak(threads: usize, elements: Elements) -> Option<f64> {
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(move || one_thread(elements))).collect();
+        let workers: Vec<_> =
+            (0..threads.max(1)).map(|_| scope.spawn(move || one_thread(elements))).collect();
         workers.into_iter().map(|worker| worker.join().ok().flatten()).sum()
     })
 }

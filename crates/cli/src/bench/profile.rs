@@ -101,7 +101,9 @@ fn constant_sizes(graph: &Graph) -> impl Iterator<Item = (ValueId, u64)> + '_ {
 fn value_bytes(value: &Value) -> u64 {
     match value {
         Value::Tensor(tensor) => tensor.bytes().len() as u64,
-        Value::Device(tensor) => tensor.shape().iter().product::<usize>() as u64 * tensor.dtype().size() as u64,
+        Value::Device(tensor) => {
+            tensor.shape().iter().product::<usize>() as u64 * tensor.dtype().size() as u64
+        }
         _ => 0,
     }
 }

@@ -26,9 +26,14 @@ pub(crate) fn render(title: &str, profile: &Profile, kinds: &[Kind]) -> String {
         let time = profile.seconds * f64::from(tick) / 10.0;
         let x = LEFT + time * scale;
         let bottom = TOP + ROW * kinds.len() as f64;
-        let _ = writeln!(svg, r##"<line x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{bottom}" stroke="#dddddd"/>"##);
+        let _ =
+            writeln!(svg, r##"<line x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{bottom}" stroke="#dddddd"/>"##);
         let label = seconds(time);
-        let _ = writeln!(svg, r##"<text x="{x:.1}" y="{}" text-anchor="middle" fill="#666666">{label}</text>"##, TOP - 8.0);
+        let _ = writeln!(
+            svg,
+            r##"<text x="{x:.1}" y="{}" text-anchor="middle" fill="#666666">{label}</text>"##,
+            TOP - 8.0
+        );
     }
     for (row, kind) in kinds.iter().enumerate() {
         let y = TOP + ROW * row as f64;

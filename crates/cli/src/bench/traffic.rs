@@ -2,7 +2,7 @@
 //! keys and values that attention sees. What is picked by row (embeddings) counts by row.
 
 use pteron_ir::op::IndexArg;
-use pteron_ir::{Dim, Graph, Op, Type, ValueId};
+use pteron_ir::{Dim, Graph, Module, Op, Type, ValueId};
 use pteron_runtime::Program;
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ impl Traffic {
         let mut traffic = Traffic::default();
         if let Ok(info) = program.method(method) {
             for delegate in &info.delegates {
-                traffic.add(&delegate.module.main);
+                traffic.add(&delegate.module);
             }
         }
         traffic
@@ -44,10 +44,15 @@ impl Traffic {
         self.multiply_adds_a_token * tokens as u64 + self.multiply_adds_an_input * inputs
     }
 
-    fn add(&mut self, graph: &Graph) {
+    fn add(&mut self, module: &Module) {
+        let graph = &module.main;
+        // What follows from other weights, such as biases from scales, need not be read.
+        let outputs = module.init.iter().flat_map(|init| &init.outputs);
+        let derived: HashSet<&str> = outputs.map(|output| output.name.as_str()).collect();
         let constants: HashMap<ValueId, u64> = graph
             .constants
             .iter()
+            .filter(|constant| !derived.contains(constant.name.as_str()))
             .filter_map(|constant| Some((constant.value, tensor_bytes(graph, constant.value)?)))
             .collect();
         let mut read = HashSet::new();
@@ -63,7 +68,9 @@ impl Traffic {
                     let groups = elements(graph, *scales).unwrap_or(0);
                     self.product(graph, *x, groups * (*group_size).max(0) as u64);
                 }
-                Op::Addmm { mat1, mat2, .. } => self.product(graph, *mat1, elements(graph, *mat2).unwrap_or(0)),
+                Op::Addmm { mat1, mat2, .. } => {
+                    self.product(graph, *mat1, elements(graph, *mat2).unwrap_or(0))
+                }
                 _ => {}
             }
             node.for_each_operand(|operand| {

@@ -142,8 +142,12 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let load_s = start.elapsed().as_secs_f64();
     let manner = Manner::of(&program)?;
     if let Some(context) = manner.context.filter(|&context| context < plan.positions()) {
-        return Err(Failure::usage(format!("{} has room for {context} positions, not {}", source.name, plan.positions()))
-            .hint("ask for less with --prompt, --new and --context"));
+        return Err(Failure::usage(format!(
+            "{} has room for {context} positions, not {}",
+            source.name,
+            plan.positions()
+        ))
+        .hint("ask for less with --prompt, --new and --context"));
     }
     let (backend, device) = program.backend();
     let measures = plan.rounds() > 0 || arguments.profile;
@@ -219,13 +223,15 @@ impl Source {
             Some(path) => (path.clone(), None),
             None => {
                 let file = tempfile::Builder::new().prefix("pteron-bench-").suffix(".pte").tempfile();
-                let made = file.map_err(|error| Failure::new(format!("no place for the program: {error}")))?;
+                let made =
+                    file.map_err(|error| Failure::new(format!("no place for the program: {error}")))?;
                 let made = made.into_temp_path();
                 (made.to_path_buf(), Some(made))
             }
         };
         synthetic::write(shape, packing, options, &path)?;
-        let packed = packing.map_or_else(|| DType::from(arguments.dtype).to_string(), |packing| packing.to_string());
+        let packed =
+            packing.map_or_else(|| DType::from(arguments.dtype).to_string(), |packing| packing.to_string());
         Ok(Source { name: format!("{}, {packed}", shape.name), path, _made: made })
     }
 
@@ -281,7 +287,10 @@ impl Report {
             about.row(["read limit", &format!("{} GB/s with {} threads", number(limit / 1e9), self.threads)]);
         }
         if let Some(limit) = self.matrix_limit_multiply_adds_s {
-            about.row(["matrix limit", &format!("{} TOP/s with {} threads", number(2.0 * limit / 1e12), self.threads)]);
+            about.row([
+                "matrix limit",
+                &format!("{} TOP/s with {} threads", number(2.0 * limit / 1e12), self.threads),
+            ]);
         }
         out.line(about.render(2))?;
         out.blank()?;

@@ -2,8 +2,9 @@
 
 use crate::failure::{Answer, Failure};
 use crate::output::{Output, count};
+use clap::ValueEnum;
 use pteron_format::{Limits, WriteOptions};
-use pteron_import::compile::{self, Compiled, MethodReport, Options, Source, pipeline};
+use pteron_import::compile::{self, Compiled, GgufLayout, Metadata, MethodReport, Options, Source, pipeline};
 use pteron_import::pt2::{self, ExportedProgram};
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,12 @@ pub(crate) struct Arguments {
     /// Delegate nothing: portable operators only
     #[arg(long, conflicts_with = "strict")]
     portable: bool,
+    /// GGUF weights: `exact` numbers, or `repacked` with scales rounded to the activations' dtype, as ExecuTorch does
+    #[arg(long, value_enum, default_value_t = Gguf::Exact)]
+    gguf: Gguf,
+    /// A constant method that tells runners about the program, such as get_max_seq_len=2048; numbers, true or false
+    #[arg(long, value_name = "NAME=VALUE")]
+    metadata: Vec<String>,
     /// Print what became of each method: ops, operators left outside, with place and reason
     #[arg(long)]
     report: bool,
@@ -46,12 +53,20 @@ pub(crate) struct Arguments {
     print_after: Option<String>,
 }
 
+/// `--gguf`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Gguf {
+    Exact,
+    Repacked,
+}
+
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     if let Some(stage) = &arguments.print_after
         && !pipeline::stages().any(|known| known == stage)
     {
         let known: Vec<&str> = pipeline::stages().collect();
-        return Err(Failure::usage(format!("there is no pass `{stage}`")).hint(format!("passes: {}", known.join(", "))));
+        return Err(Failure::usage(format!("there is no pass `{stage}`"))
+            .hint(format!("passes: {}", known.join(", "))));
     }
     let programs = read_all(&arguments.sources)?;
     let sources = programs.iter().map(|(name, program)| Source { name, program });
@@ -59,6 +74,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         strict: arguments.strict,
         share_buffers: arguments.share_buffers,
         portable: arguments.portable,
+        gguf: match arguments.gguf {
+            Gguf::Exact => GgufLayout::Exact,
+            Gguf::Repacked => GgufLayout::Repacked,
+        },
+        metadata: arguments.metadata.iter().map(|text| metadata(text)).collect::<Result<_, _>>()?,
         print_after: arguments.print_after.clone(),
     };
     let Compiled { writer, report } =
@@ -85,12 +105,26 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     Ok(Answer::Yes)
 }
 
+fn metadata(text: &str) -> Result<(String, Metadata), Failure> {
+    let wrong = || Failure::usage(format!("`{text}` is not NAME=VALUE with a number, true or false"));
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    let value = match (value.parse::<i64>(), value.parse::<bool>(), value.parse::<f64>()) {
+        (Ok(value), ..) => Metadata::Int(value),
+        (_, Ok(value), _) => Metadata::Bool(value),
+        (.., Ok(value)) => Metadata::Double(value),
+        _ => return Err(wrong()),
+    };
+    Ok((name.to_owned(), value))
+}
+
 /// Reads every source; several programs of one archive are methods by their names in it.
 fn read_all(sources: &[String]) -> Result<Vec<(String, ExportedProgram)>, Failure> {
     let mut programs = Vec::new();
     for source in sources {
         let (name, path) = match source.split_once('=') {
-            Some((name, path)) if !name.is_empty() && !name.contains(['/', '\\']) => (Some(name), Path::new(path)),
+            Some((name, path)) if !name.is_empty() && !name.contains(['/', '\\']) => {
+                (Some(name), Path::new(path))
+            }
             _ => (None, Path::new(source)),
         };
         let package = pt2::open(path, &Limits::default()).map_err(|error| Failure::in_file(path, error))?;
@@ -101,10 +135,15 @@ fn read_all(sources: &[String]) -> Result<Vec<(String, ExportedProgram)>, Failur
                 programs.push((name.map_or(stem, str::to_owned), program.clone()));
             }
             (_, Some(_)) => {
-                return Err(Failure::in_file(path, "it holds several programs, which have names of their own")
-                    .hint(format!("give {} without a name", path.display())));
+                return Err(Failure::in_file(
+                    path,
+                    "it holds several programs, which have names of their own",
+                )
+                .hint(format!("give {} without a name", path.display())));
             }
-            (all, None) => programs.extend(all.iter().map(|program| (program.name().to_owned(), program.clone()))),
+            (all, None) => {
+                programs.extend(all.iter().map(|program| (program.name().to_owned(), program.clone())))
+            }
         }
     }
     Ok(programs)

@@ -1,10 +1,10 @@
 //! `pteron conformance`: runs a set of cases over a few threads and says which fail and why.
 
+use crate::conformance::set::Set;
 use crate::conformance::{
     self,
     run::{self, Manner, Outcome},
 };
-use crate::conformance::set::Set;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::output::{Json, Output};
@@ -76,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let jobs =
         arguments.jobs.map(usize::from).or_else(|| thread::available_parallelism().ok().map(Into::into));
 
+    let fast = manner.options.precision == Precision::Fast;
     let progress = progress(names.len());
     let mut report = Report::default();
     run_all(&set, &names, &manner, jobs.unwrap_or(1), &mut |name, outcome| {
@@ -93,6 +94,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     progress.finish_and_clear();
     if from_pt2 {
         out.line(format!("{without} without a .pt2 for every method"))?;
+    }
+    if fast && report.tokens > 0 {
+        let right = report.tokens - report.missed;
+        out.line(format!("{right} of {} greedy tokens as wanted", report.tokens))?;
     }
     if arguments.json {
         out.json(&report, Json::OneLine)?;
@@ -165,7 +170,7 @@ fn run_one(set: &Set, name: &str, manner: &Manner) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| run::run(set, name, manner))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Outcome { problem: Some(format!("panic, which is a bug: {text}")), used: 0.0 }
+        Outcome { problem: Some(format!("panic, which is a bug: {text}")), ..Outcome::default() }
     })
 }
 
@@ -175,6 +180,11 @@ struct Report {
     cases: Vec<Line>,
     passed: usize,
     failed: usize,
+    /// Greedy tokens that cases picked, and how many of them were not the right ones.
+    #[serde(skip)]
+    tokens: usize,
+    #[serde(skip)]
+    missed: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -188,6 +198,8 @@ struct Line {
 impl Report {
     fn add(&mut self, name: &str, outcome: Outcome) {
         let status = if outcome.problem.is_none() { "passed" } else { "failed" };
+        self.tokens += outcome.tokens;
+        self.missed += outcome.missed;
         *(if outcome.problem.is_none() { &mut self.passed } else { &mut self.failed }) += 1;
         self.cases.push(Line {
             name: name.to_owned(),

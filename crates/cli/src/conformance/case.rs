@@ -23,6 +23,9 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) data: Vec<String>,
     kv_cache: Option<KvCache>,
+    /// How often ExecuTorch's program has each kind of node.
+    #[serde(default)]
+    nodes: BTreeMap<String, u64>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -106,6 +109,11 @@ impl Case {
             return Err(format!("case.json: `data` names {name:?}, which is not a file beside model.pte"));
         }
         Ok(case)
+    }
+
+    /// Whether ExecuTorch's program has a node of that kind.
+    pub(crate) fn has_node(&self, kind: &str) -> bool {
+        self.nodes.contains_key(kind)
     }
 
     /// The off-graph cache that the session is to have, where the case says so itself.

@@ -2,10 +2,11 @@
 
 use super::case::Case;
 use super::set::Set;
+use pteron_format::pte::{EValue, ExecutionPlan, Pte};
 use pteron_format::{Limits, WriteOptions};
-use pteron_import::compile::{self, Source};
+use pteron_import::compile::{self, GgufLayout, Metadata, Source};
 use pteron_import::pt2::{self, ExportedProgram};
-use pteron_tensor::Bytes;
+use pteron_tensor::{Bytes, HostTensor};
 
 /// The file that a method is exported to: methods are named by file stem, and `model` is `forward`.
 fn file_of(method: &str) -> String {
@@ -30,13 +31,16 @@ fn methods(case: &Case) -> Vec<&str> {
     methods
 }
 
-/// The case's program, compiled. What its methods were exported from is one model, so that they share its buffers.
+/// The case's program, compiled. What its methods were exported from is one model, so that they share its buffers. What
+/// an exporter decides outside the exported program is taken from ExecuTorch's own: metadata, and what becomes of
+/// GGUF weights.
 pub(crate) fn compile(set: &Set, name: &str, case: &Case, limits: &Limits) -> Result<Bytes, String> {
     let methods = methods(case);
     let mut programs: Vec<ExportedProgram> = Vec::new();
     for method in &methods {
         let file = file_of(method);
-        let package = pt2::read(set.read(name, &file)?, limits).map_err(|error| format!("{file}: {error}"))?;
+        let package =
+            pt2::read(set.read(name, &file)?, limits).map_err(|error| format!("{file}: {error}"))?;
         match package.programs() {
             [program] => programs.push(program.clone()),
             all => return Err(format!("{file}: {} programs where one is wanted", all.len())),
@@ -44,9 +48,46 @@ pub(crate) fn compile(set: &Set, name: &str, case: &Case, limits: &Limits) -> Re
     }
     let sources = methods.iter().zip(&programs).map(|(name, program)| Source { name, program });
     let sources: Vec<Source<'_>> = sources.collect();
-    let options = compile::Options { share_buffers: true, ..compile::Options::default() };
+    let reference =
+        Pte::read(set.read(name, "model.pte")?, limits).map_err(|error| format!("model.pte: {error}"))?;
+    let gguf = match case.has_node("MetalKernelNode") {
+        true => GgufLayout::Exact,
+        false => GgufLayout::Repacked,
+    };
+    let metadata = metadata(&reference);
+    let options = compile::Options { share_buffers: true, gguf, metadata, ..compile::Options::default() };
     let compiled = compile::compile(&sources, &options).map_err(|error| error.to_string())?;
     let mut file = Vec::new();
     compiled.writer.write(&WriteOptions::default(), &mut file).map_err(|error| error.to_string())?;
     Ok(Bytes::copy_of(&file))
+}
+
+/// Constant methods of a program: those that take nothing and do nothing.
+fn metadata(pte: &Pte) -> Vec<(String, Metadata)> {
+    let constant = |plan: &&ExecutionPlan| {
+        plan.inputs.is_empty() && plan.chains.iter().all(|chain| chain.instructions.is_empty())
+    };
+    let plans = pte.program.execution_plan.iter().filter(constant);
+    plans.filter_map(|plan| Some((plan.name.to_string(), constant_value(pte, plan)?))).collect()
+}
+
+fn constant_value(pte: &Pte, plan: &ExecutionPlan) -> Option<Metadata> {
+    let values = plan.outputs.iter().map(|&at| plan.values.get(usize::try_from(at).ok()?));
+    let values = values.collect::<Option<Vec<&EValue>>>()?;
+    let int = |value: &&EValue| match value {
+        EValue::Int(value) => Some(*value),
+        _ => None,
+    };
+    Some(match values.as_slice() {
+        [EValue::Int(value)] => Metadata::Int(*value),
+        [EValue::Bool(value)] => Metadata::Bool(*value),
+        [EValue::Double(value)] => Metadata::Double(*value),
+        [EValue::String(text)] => Metadata::String(text.to_string()),
+        [EValue::Tensor(table)] => {
+            let sizes =
+                table.sizes.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>()?;
+            Metadata::Tensor(HostTensor::new(table.scalar_type.dtype()?, sizes, pte.stored(table)?).ok()?)
+        }
+        several => Metadata::Ints(several.iter().map(int).collect::<Option<Vec<i64>>>()?),
+    })
 }

@@ -23,20 +23,37 @@ pub(crate) struct Verdict {
 pub(crate) struct Tolerance {
     pub(crate) atol: f64,
     pub(crate) rtol: f64,
+    /// A share of the output's largest magnitude that is allowed everywhere.
+    pub(crate) share: f64,
 }
 
 impl Tolerance {
     /// Not at all.
-    pub(crate) const NONE: Tolerance = Tolerance { atol: 0.0, rtol: 0.0 };
+    pub(crate) const NONE: Tolerance = Tolerance { atol: 0.0, rtol: 0.0, share: 0.0 };
 
     /// What a rule allows in a case with these tolerances.
     pub(crate) fn of(rule: Rule, atol: f64, rtol: f64) -> Tolerance {
-        if rule == Rule::Close { Tolerance { atol, rtol } } else { Tolerance::NONE }
+        if rule == Rule::Close { Tolerance { atol, rtol, share: 0.0 } } else { Tolerance::NONE }
     }
 
+    /// The same for outputs whose largest magnitude is this one.
+    fn for_magnitude(self, largest: f64) -> Limit {
+        Limit { tolerance: self, least: self.share * largest }
+    }
+}
+
+/// A tolerance for the numbers of one output.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    tolerance: Tolerance,
+    /// Allowed whatever the element is.
+    least: f64,
+}
+
+impl Limit {
     /// What two numbers may differ by, the second being the right one.
     fn allowed(self, want: f64) -> f64 {
-        self.atol + self.rtol * want.abs()
+        (self.tolerance.atol + self.tolerance.rtol * want.abs()).max(self.least)
     }
 
     /// The share of the tolerance that a difference takes; beyond 1 is too much.
@@ -74,11 +91,12 @@ pub(crate) fn compare(got: &Value, want: &Value, tolerance: Tolerance) -> Result
         (Value::Tensor(got), Value::Tensor(want)) => (got.shape(), Numbers::of(got)?, Numbers::of(want)?),
         (got, want) => (&[] as &[usize], Numbers::of_scalar(got)?, Numbers::of_scalar(want)?),
     };
+    let limit = tolerance.for_magnitude(want.largest());
     let mut worst: Option<Worst> = None;
     let (mut most, mut wrong) = (0.0f64, 0);
     for index in 0..got.len() {
         let used = match (&got, &want) {
-            (Numbers::Floats(got), Numbers::Floats(want)) => tolerance.used(got[index], want[index]),
+            (Numbers::Floats(got), Numbers::Floats(want)) => limit.used(got[index], want[index]),
             (Numbers::Wholes(got), Numbers::Wholes(want)) if got[index] == want[index] => 0.0,
             _ => f64::INFINITY,
         };
@@ -93,7 +111,7 @@ pub(crate) fn compare(got: &Value, want: &Value, tolerance: Tolerance) -> Result
     let problem = worst.map(|worst| {
         let place = place(worst.index, shape);
         let text = format!("{place}got {}, want {}", got.show(worst.index), want.show(worst.index));
-        let far = far(&got, &want, worst, tolerance);
+        let far = far(&got, &want, worst, limit);
         format!("{text}{far} ({wrong} of {} differ)", elements(got.len()))
     });
     Ok(Verdict { used: most, problem })
@@ -125,13 +143,13 @@ fn place(index: usize, shape: &[usize]) -> String {
 }
 
 /// How far over the tolerance an element is.
-fn far(got: &Numbers, want: &Numbers, worst: Worst, tolerance: Tolerance) -> String {
+fn far(got: &Numbers, want: &Numbers, worst: Worst, limit: Limit) -> String {
     let (Numbers::Floats(got), Numbers::Floats(want)) = (got, want) else { return String::new() };
     let (got, want) = (got[worst.index], want[worst.index]);
     if !got.is_finite() || !want.is_finite() {
         return String::new();
     }
-    let allowed = tolerance.allowed(want);
+    let allowed = limit.allowed(want);
     let difference = (got - want).abs();
     match allowed == 0.0 {
         true => format!(", off by {difference:.3e} where nothing is allowed"),
@@ -226,6 +244,17 @@ impl Numbers {
         }
     }
 
+    /// The largest magnitude of the finite floats.
+    fn largest(&self) -> f64 {
+        match self {
+            Numbers::Floats(numbers) => {
+                let finite = numbers.iter().filter(|number| number.is_finite());
+                finite.fold(0.0, |largest, number| largest.max(number.abs()))
+            }
+            Numbers::Wholes(_) => 0.0,
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Numbers::Floats(numbers) => numbers.len(),
@@ -270,7 +299,7 @@ mod tests {
 
     #[test]
     fn close_follows_the_readme() {
-        let tolerance = Tolerance { atol: 0.5, rtol: 0.25 };
+        let tolerance = Tolerance { atol: 0.5, rtol: 0.25, share: 0.0 };
         let cases: [(&[f32], &[f32], bool); 9] = [
             (&[1.0], &[1.0], true),
             (&[1.75], &[1.0], true), // 0.75 <= 0.5 + 0.25
@@ -291,7 +320,7 @@ mod tests {
 
     #[test]
     fn integers_must_be_equal_whatever_the_tolerance() {
-        let tolerance = Tolerance { atol: 10.0, rtol: 10.0 };
+        let tolerance = Tolerance { atol: 10.0, rtol: 10.0, share: 0.0 };
         let (big, next) = (i64s(&[1 << 60]), i64s(&[(1 << 60) + 1]));
         assert!(compare(&big, &next, tolerance).unwrap().problem.is_some());
         assert!(compare(&big, &big, tolerance).unwrap().problem.is_none());
@@ -308,7 +337,7 @@ mod tests {
     fn the_worst_element_is_shown_with_its_place() {
         let tensor = |values: &[f32]| HostTensor::from_slice(vec![2, 2], values).unwrap();
         let (got, want) = (tensor(&[1.0, 2.5, 3.0, 7.0]), tensor(&[1.0, 2.0, 3.0, 4.0]));
-        let tolerance = Tolerance { atol: 0.25, rtol: 0.0 };
+        let tolerance = Tolerance { atol: 0.25, rtol: 0.0, share: 0.0 };
         let verdict = compare(&got.into(), &want.into(), tolerance).unwrap();
         assert_eq!(verdict.used, 12.0);
         assert_eq!(

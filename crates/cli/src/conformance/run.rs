@@ -9,17 +9,23 @@ use crate::rewrite;
 use crate::tensors::read_safetensors;
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
-use pteron_runtime::{DataFile, Options, Program, Session, SessionOptions, Value};
+use pteron_runtime::{DataFile, Options, Precision, Program, Session, SessionOptions, Value};
 use pteron_tensor::Bytes;
 
 /// What came of a case.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// Why it failed; `None` if it passed.
     pub(crate) problem: Option<String>,
     /// The largest share of the tolerance that an element took, as far as the case ran.
     pub(crate) used: f64,
+    /// Greedy tokens that were picked, and how many of them were not the right ones.
+    pub(crate) tokens: usize,
+    pub(crate) missed: usize,
 }
+
+/// What `--precision fast` may miss by, as a share of the output's largest magnitude.
+const FAST_SHARE: f64 = 0.02;
 
 /// How cases are run.
 #[derive(Clone, Debug)]
@@ -33,12 +39,12 @@ pub(crate) struct Manner {
 
 /// Runs a case of a set.
 pub(crate) fn run(set: &Set, name: &str, manner: &Manner) -> Outcome {
-    let mut used = 0.0;
-    let problem = judge_case(set, name, manner, &mut used).err();
-    Outcome { problem, used }
+    let mut outcome = Outcome::default();
+    outcome.problem = judge_case(set, name, manner, &mut outcome).err();
+    outcome
 }
 
-fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<(), String> {
+fn judge_case(set: &Set, name: &str, manner: &Manner, outcome: &mut Outcome) -> Result<(), String> {
     let case = Case::parse(&set.read(name, "case.json")?)?;
     if case.kind == Kind::Checkpoint {
         return Err(
@@ -57,10 +63,17 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<
             _ => format!("step {number}: {problem}"),
         };
         let outputs = run_step(&mut session, number, step, &tensors).map_err(here)?;
-        let judge = StepJudge { case: &case, number, step, tensors: &tensors, before: &before };
-        judge.outputs(&outputs, used).map_err(here)?;
+        let precision = manner.options.precision;
+        let judge = StepJudge { case: &case, number, step, tensors: &tensors, before: &before, precision };
+        judge.outputs(&outputs, &mut outcome.used).map_err(here)?;
         if let Some(Some(token)) = case.greedy.get(number) {
-            judge.greedy(&outputs, *token).map_err(here)?;
+            outcome.tokens += 1;
+            let judged = judge.greedy(&outputs, *token);
+            outcome.missed += usize::from(judged.is_err());
+            // Rounding activations further may turn a close choice; how often is reported.
+            if precision == Precision::Exact {
+                judged.map_err(here)?;
+            }
         }
         before = outputs;
     }
@@ -69,7 +82,8 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, used: &mut f64) -> Result<
 
 fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
     let mut bytes = match manner.from_pt2 {
-        true => from_pt2::compile(set, name, case, &manner.options.limits).map_err(|problem| format!("compile: {problem}"))?,
+        true => from_pt2::compile(set, name, case, &manner.options.limits)
+            .map_err(|problem| format!("compile: {problem}"))?,
         false => set.read(name, "model.pte")?,
     };
     if manner.round_trip {
@@ -115,6 +129,7 @@ struct StepJudge<'a> {
     tensors: &'a Tensors,
     /// The outputs of the step before.
     before: &'a [Value],
+    precision: Precision,
 }
 
 impl StepJudge<'_> {
@@ -141,7 +156,10 @@ impl StepJudge<'_> {
         let rule = self.step.rule;
         match rule {
             Rule::Close | Rule::Exact => {
-                judge::compare(got, want, Tolerance::of(rule, self.case.atol, self.case.rtol))
+                let tolerance = Tolerance::of(rule, self.case.atol, self.case.rtol);
+                let share =
+                    if self.precision == Precision::Fast && rule == Rule::Close { FAST_SHARE } else { 0.0 };
+                judge::compare(got, want, Tolerance { share, ..tolerance })
             }
             Rule::OneOf => {
                 judge::same_type(got, want)?;

@@ -1,0 +1,135 @@
+"""Measures llama.cpp as `pteron bench` measures Pteron, and prints one JSON object of the same names.
+
+    peer.py MODEL.gguf [--prompt 512] [--new 128] [--context 0,512,2048] [--threads 2] [--repeats 3]
+
+Token ids go straight into the library's C interface, so that no Python stands between two tokens but the call. The
+batch is 512 tokens, as llama.cpp's own benchmark has it; flash attention is on ("auto" leaves the choice to it).
+"""
+
+import argparse
+import ctypes
+import json
+import resource
+import statistics
+import sys
+import time
+
+import llama_cpp
+
+
+class Peer:
+    """A model with one context."""
+
+    def __init__(self, path, positions, batch, threads, flash):
+        llama_cpp.llama_backend_init()
+        silence = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        self.silence = silence  # kept alive as long as the library may call it
+        llama_cpp.llama_log_set(silence, ctypes.c_void_p(0))
+        started = time.perf_counter()
+        self.model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+        if not self.model:
+            sys.exit(f"peer: llama.cpp cannot load {path}")
+        self.load_s = time.perf_counter() - started
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx = positions
+        parameters.n_batch = batch
+        parameters.n_ubatch = batch
+        parameters.n_threads = threads
+        parameters.n_threads_batch = threads
+        parameters.no_perf = True
+        if hasattr(parameters, "flash_attn_type"):
+            parameters.flash_attn_type = flash
+        self.context = llama_cpp.llama_init_from_model(self.model, parameters)
+        if not self.context:
+            sys.exit("peer: llama.cpp cannot make a context")
+        self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        self.batch = batch
+
+    def forget(self):
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), False)
+
+    def forget_after(self, position):
+        """Drops positions from there on; whether the cache could."""
+        memory = llama_cpp.llama_get_memory(self.context)
+        return llama_cpp.llama_memory_seq_rm(memory, 0, position, -1)
+
+    def give(self, tokens):
+        """Tokens behind those that are there; the most likely next one."""
+        for start in range(0, len(tokens), self.batch):
+            part = tokens[start : start + self.batch]
+            array = (llama_cpp.llama_token * len(part))(*part)
+            if llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(part))) != 0:
+                sys.exit("peer: llama_decode failed")
+        logits = llama_cpp.llama_get_logits_ith(self.context, -1)
+        return logits
+
+    def text(self, tokens):
+        ids = min(self.vocab or 20000, 20000)
+        return [(at * 7919 + 13) % ids for at in range(tokens)]
+
+    def decode(self, count):
+        token = 1
+        for _ in range(count):
+            logits = self.give([token])
+            # Any token will do for timing; the logits are touched so that they are there.
+            token = 1 + int(abs(logits[0]) * 1000) % 1000
+        return token
+
+
+def figures(speeds):
+    return {"median": statistics.median(speeds), "low": min(speeds), "high": max(speeds), "all": speeds}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--context", default="0")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--flash", choices=["auto", "on", "off"], default="auto")
+    arguments = parser.parse_args()
+    depths = [int(depth) for depth in arguments.context.split(",")]
+    positions = max(arguments.prompt, max(depths) + arguments.new + 8) + 8
+    flash = {"auto": -1, "off": 0, "on": 1}[arguments.flash]
+    peer = Peer(arguments.model, positions, arguments.batch, arguments.threads, flash)
+    report = {
+        "peer": "llama.cpp",
+        "version": llama_cpp.__version__,
+        "system": llama_cpp.llama_print_system_info().decode(),
+        "threads": arguments.threads,
+        "load_s": peer.load_s,
+        "prefill": None,
+        "decode": [],
+    }
+    if arguments.prompt:
+        text, speeds = peer.text(arguments.prompt), []
+        for turn in range(arguments.repeats + 1):
+            peer.forget()
+            started = time.perf_counter()
+            peer.give(text)
+            if turn:  # the first is nobody's
+                speeds.append(arguments.prompt / (time.perf_counter() - started))
+        report["prefill"] = {"tokens": arguments.prompt, "tok_s": figures(speeds)}
+    for depth in depths if arguments.new else []:
+        speeds = []
+        for turn in range(arguments.repeats + 1):
+            if turn == 0 or not peer.forget_after(depth):
+                peer.forget()
+                if depth:
+                    peer.give(peer.text(depth))
+            if turn == 0:
+                peer.decode(4)
+                continue
+            started = time.perf_counter()
+            peer.decode(arguments.new)
+            speeds.append(arguments.new / (time.perf_counter() - started))
+        report["decode"].append({"context": depth, "tokens": arguments.new, "tok_s": figures(speeds)})
+    report["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

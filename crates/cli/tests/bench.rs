@@ -1,0 +1,92 @@
+//! `bench` on a small model that was made on the spot: what it reports, what it refuses.
+
+#![allow(clippy::unwrap_used)] // a test may panic
+
+mod support;
+
+use pteron_format::WriteOptions;
+use pteron_models::architectures::Llama;
+use pteron_models::{Model, ModelOptions, RandomWeights};
+use std::sync::Arc;
+use support::*;
+
+fn tiny(folder: &Folder) -> String {
+    let llama = Llama {
+        vocab_size: 64,
+        hidden_size: 32,
+        intermediate_size: 64,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        rms_norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: None,
+        sliding_window: None,
+        max_position_embeddings: 64,
+        tie_word_embeddings: true,
+        bos_token_id: Some(1),
+        eos_token_id: vec![2],
+    };
+    let options = ModelOptions {
+        context: 32,
+        chunk: 8,
+        packing: Some("4w".parse().unwrap()),
+        ..ModelOptions::default()
+    };
+    let model = Model::build(&llama, Arc::new(RandomWeights::new(1)), options).unwrap();
+    let mut file = Vec::new();
+    model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut file).unwrap();
+    folder.write("model.pte", &file)
+}
+
+#[test]
+fn bench_measures_prefill_and_decode_at_every_depth() {
+    let folder = Folder::new();
+    let model = tiny(&folder);
+    let picture = folder.at("token.svg");
+    let common = ["bench", &model, "--backend", "reference", "--threads", "1", "--repeats", "2"];
+    let sizes = ["--prompt", "20", "--new", "6", "--context", "0,24"];
+    let json =
+        pteron(&[&common[..], &sizes[..], &["--profile", "--timeline", &picture, "--json"]].concat()).ok();
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["backend"], &report["precision"]), (&"reference".into(), &"fast".into()));
+    assert_eq!(report["prefill"]["tokens"], 20);
+    assert_eq!(report["prefill"]["tok_s"]["all"].as_array().unwrap().len(), 2);
+    let depths: Vec<_> =
+        report["decode"].as_array().unwrap().iter().map(|row| row["context"].clone()).collect();
+    assert_eq!(depths, [0, 24]);
+    // A deeper context reads more: two layers, keys and values of 2 heads by 8 features in bf16, 24 positions.
+    let bytes = |row: usize| report["decode"][row]["bytes_per_token"].as_u64().unwrap();
+    assert_eq!(bytes(1) - bytes(0), 2 * 2 * 2 * 8 * 2 * 24);
+    let kinds = report["profile"].as_array().unwrap();
+    assert!(kinds.iter().any(|kind| kind["kind"] == "QuantizedMatmul" && kind["steps"] == 15));
+    assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+
+    let text = pteron(&[&common[..], &sizes[..]].concat()).ok();
+    for wanted in ["on reference (", "read limit", "prefill", "decode        24       6"] {
+        assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+#[test]
+fn bench_refuses_what_it_cannot_measure() {
+    let folder = Folder::new();
+    let model = tiny(&folder);
+    let other = folder.write("scaled.pte", &delegated(SCALED, &weights()));
+    let refused: [(&[&str], &str); 5] = [
+        (&[&model, "--prompt", "33", "--new", "1"], "has room for 32 positions, not 33"),
+        (&[&other], "not tokens [1, T] and a position"),
+        (&["--shape", "llama-5"], "no shape is called `llama-5`"),
+        (&["--shape", "smollm2-135m", "--quantize", "7w"], "\"7w\" is no quantisation"),
+        (
+            &["--shape", "smollm2-135m", "--quantize", "4w", "--group-size", "128"],
+            "do not divide into groups of 128",
+        ),
+    ];
+    for (arguments, wanted) in refused {
+        let run = pteron(&[&["bench", "--backend", "reference"], arguments].concat());
+        assert_eq!(run.code, 2, "{}", run.stderr);
+        assert!(run.stderr.contains(wanted), "{wanted:?} in {}", run.stderr);
+    }
+}

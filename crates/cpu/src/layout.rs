@@ -189,7 +189,8 @@ mod tests {
     fn offsets(layout: &Layout) -> Vec<isize> {
         let mut all = vec![0];
         for (&size, &stride) in layout.sizes().iter().zip(layout.strides()) {
-            all = all.iter().flat_map(|at| (0..size as isize).map(move |index| at + index * stride)).collect();
+            all =
+                all.iter().flat_map(|at| (0..size as isize).map(move |index| at + index * stride)).collect();
         }
         all
     }
@@ -199,7 +200,9 @@ mod tests {
         let base = Layout::row_major(&[4, 6, 5]).unwrap();
         let turned = base.permute([1, 0, 2].into_iter()).unwrap();
         for source in [base, turned, base.slice(1, SliceRange { start: 1, step: 2, count: 2 }).unwrap().1] {
-            for sizes in [vec![24, 5], vec![4, 30], vec![120], vec![2, 2, 6, 5, 1], vec![6, 1, 4, 5], vec![8, 5]] {
+            for sizes in
+                [vec![24, 5], vec![4, 30], vec![120], vec![2, 2, 6, 5, 1], vec![6, 1, 4, 5], vec![8, 5]]
+            {
                 if let Some(reshaped) = source.reshape(&sizes) {
                     assert_eq!(offsets(&reshaped), offsets(&source), "{sizes:?}");
                     assert_eq!(reshaped.sizes(), sizes);

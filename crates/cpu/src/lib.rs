@@ -10,6 +10,7 @@ mod loaded;
 mod memory;
 mod ops;
 mod plan;
+mod residence;
 mod run;
 mod state;
 mod undo;

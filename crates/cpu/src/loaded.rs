@@ -2,14 +2,16 @@
 
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::ops::copy;
+use crate::ops::{LinearKey, copy};
 use crate::plan::{Making, Plan};
+use crate::residence::Residence;
 use crate::run::{Frame, Run, Slot};
 use crate::state::{CpuState, Kept};
 use pteron_format::Limits;
 use pteron_ir::{Graph, Type};
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
+use pteron_kernels::quant::QuantLinear;
 use pteron_kernels::view::View;
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
@@ -19,13 +21,17 @@ use pteron_runtime::{Error, Precision, Result, Value, Weights};
 use pteron_tensor::HostTensor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Plans kept for a program; prompts of many lengths come and go.
 const PLANS: usize = 64;
 
-/// A graph's constants in the graph's order.
+/// What all plans of a graph share.
 pub(crate) struct Prepared {
+    /// In the graph's order.
     pub(crate) constants: Vec<HostTensor>,
+    /// Quantised weights bound to their kernels.
+    pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
 }
 
 pub(crate) struct LoadedCpu {
@@ -36,6 +42,8 @@ pub(crate) struct LoadedCpu {
     pool: Arc<Pool>,
     path: Path,
     precision: Precision,
+    /// Bytes of weights that were copied out of the file.
+    copied: u64,
     limits: Limits,
 }
 
@@ -46,18 +54,27 @@ impl LoadedCpu {
         (pool, path): (Arc<Pool>, Path),
         options: &LoadOptions,
     ) -> Result<LoadedCpu> {
+        let begin = Instant::now();
+        let mut residence = Residence::default();
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {
             let constants = graph.module.main.constants.iter().map(|constant| {
-                weights.get(GraphId(index), &constant.name).cloned().ok_or_else(|| Error::Constant {
+                let problem = |problem: String| Error::Constant {
                     file: graphs.file.clone(),
                     method: graph.method.clone(),
                     name: constant.name.clone(),
-                    problem: "no data".into(),
-                })
+                    problem,
+                };
+                let tensor =
+                    weights.get(GraphId(index), &constant.name).ok_or_else(|| problem("no data".into()))?;
+                residence.place(tensor, options.mode).map_err(|error| problem(error.to_string()))
             });
-            prepared.push(Prepared { constants: constants.collect::<Result<_>>()? });
+            prepared
+                .push(Prepared { constants: constants.collect::<Result<_>>()?, linears: Mutex::default() });
         }
+        let seconds = begin.elapsed().as_secs_f64();
+        let (copied, locked) = (residence.copied, residence.locked);
+        tracing::info!(mode = ?options.mode, copied, locked, seconds, "weights loaded");
         Ok(LoadedCpu {
             graphs,
             weights,
@@ -66,6 +83,7 @@ impl LoadedCpu {
             pool,
             path,
             precision: options.precision,
+            copied,
             limits: options.limits.clone(),
         })
     }
@@ -239,9 +257,8 @@ fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>]) -> Result<Vec<Value>> {
         run.save(target).map_err(at_end)?;
         let dtype = run.dtype(target).map_err(at_end)?;
         // SAFETY: the value's own memory, or the staging that was filled above; buffers are written only here.
-        let from = unsafe {
-            View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides())
-        };
+        let from =
+            unsafe { View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides()) };
         pteron_kernels::copy::copy(run.pool, &run.target(target).map_err(at_end)?, &from);
     }
     Ok(outputs)
@@ -293,6 +310,11 @@ impl Loaded for LoadedCpu {
 
     fn memory(&self) -> MemoryReport {
         let (mapped_bytes, packed_bytes) = self.weights.bytes();
+        let derived = self.prepared.iter().map(|graph| {
+            let linears = graph.linears.lock().unwrap_or_else(PoisonError::into_inner);
+            linears.values().map(|linear| linear.packed_bytes() as u64).sum::<u64>()
+        });
+        let derived: u64 = derived.sum();
         let buffers = self.graphs.graphs.iter().flat_map(|graph| {
             let main = &graph.module.main;
             main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {
@@ -303,6 +325,10 @@ impl Loaded for LoadedCpu {
                 _ => None,
             })
         });
-        MemoryReport { mapped_bytes, packed_bytes, state_bytes: buffers.sum() }
+        MemoryReport {
+            mapped_bytes: mapped_bytes.saturating_sub(self.copied),
+            packed_bytes: packed_bytes + self.copied + derived,
+            state_bytes: buffers.sum(),
+        }
     }
 }

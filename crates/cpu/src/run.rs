@@ -164,6 +164,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Saves the rows of a value in a buffer that an index tensor names.
+    pub(crate) fn save_rows(
+        &mut self,
+        value: ValueId,
+        indices: ValueId,
+        axis: usize,
+    ) -> Result<(), NodeError> {
+        let (slot, dtype) = (*self.slot(value), self.dtype(value)?);
+        let rows = crate::ops::row_numbers(&self.view(indices)?, slot.layout.sizes()[axis])?;
+        for start in rows {
+            let range = pteron_ir::rules::SliceRange { start, step: 1, count: 1 };
+            let Some((offset, layout)) = slot.layout.slice(axis, range) else { continue };
+            let data = slot.data.wrapping_offset(offset * dtype.size() as isize);
+            // SAFETY: one row of the value.
+            let old = unsafe { View::from_raw(data, dtype, layout.sizes(), layout.strides()) };
+            self.undo.save(self.pool, &old);
+        }
+        Ok(())
+    }
+
     /// Memory that a step asked for when it was planned.
     pub(crate) fn scratch(&self, number: usize) -> (*mut u8, usize) {
         match self.plan.scratch(number) {
@@ -216,7 +236,12 @@ impl Run<'_> {
             .ok_or_else(|| {
                 let (what, limit) = ("a result", "tensor_bytes");
                 let found = extent(sizes).saturating_mul(8);
-                NodeError::Run(Box::new(Error::Limit { what, limit, found, allowed: self.limits.tensor_bytes }))
+                NodeError::Run(Box::new(Error::Limit {
+                    what,
+                    limit,
+                    found,
+                    allowed: self.limits.tensor_bytes,
+                }))
             })?;
         let data = match self.plan.storage[value.0 as usize] {
             Storage::Arena { offset, bytes: most } if bytes <= most => self.arena.wrapping_add(offset),
@@ -299,7 +324,9 @@ impl Run<'_> {
     }
 
     fn trace(&self, number: usize) -> Result<()> {
-        let (Some(trace), Some(node)) = (&self.control.trace, node_at(self.graph, number)) else { return Ok(()) };
+        let (Some(trace), Some(node)) = (&self.control.trace, node_at(self.graph, number)) else {
+            return Ok(());
+        };
         let results = node.results.iter().map(|&value| self.read(value)).collect::<Result<Vec<_>, _>>();
         let results = results.map_err(|error| self.at_node(number, error))?;
         trace.step(&backend::Step { graph: self.id, op: &node.op, place: node.place, results: &results });

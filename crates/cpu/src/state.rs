@@ -9,7 +9,9 @@ use crate::undo::Undo;
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
 use pteron_kernels::pool::Pool;
-use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions};
+use pteron_runtime::backend::{
+    BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions,
+};
 use pteron_runtime::reference::Effects;
 use pteron_runtime::{Error, Result};
 use pteron_tensor::{DType, HostTensor};

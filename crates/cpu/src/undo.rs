@@ -29,7 +29,8 @@ unsafe impl Send for Undo {}
 impl Undo {
     /// Saves a region that is about to be written.
     pub(crate) fn save(&mut self, pool: &Pool, region: &View<'_>) {
-        let (Some(layout), at) = (Layout::from_parts(region.sizes(), region.strides()), self.bytes.len()) else {
+        let (Some(layout), at) = (Layout::from_parts(region.sizes(), region.strides()), self.bytes.len())
+        else {
             return;
         };
         let len = region.len() * region.dtype().size();

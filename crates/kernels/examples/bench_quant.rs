@@ -1,11 +1,12 @@
 //! Speed of products with quantised weights, beside what the machine can do at most.
 //!
-//! `cargo run --release -p pteron-kernels --example bench_quant [decode|prefill] [path=NAME] [threads=N] [bits=N] [group=N]
-//! [rows=N] [precision=fast|exact] [shape=NxK]`
+//! `cargo run --release -p pteron-kernels --example bench_quant [decode|prefill] [path=NAME] [threads=N]
+//! [bits=N] [group=N] [rows=N] [precision=fast|exact] [shape=NxK]`
 //!
-//! Decoding reads each weight once: its figure is GB/s, and its limit a plain read of the same memory. Prefill multiplies:
-//! its figure is TOP/s, and its limit what the tiles do on data in registers. Weights lie in huge pages and are cycled
-//! through, so that none is in a cache when its turn comes. Every figure is the best of several.
+//! Decoding reads each weight once: its figure is GB/s, and its limit a plain read of the same memory.
+//! Prefill multiplies: its figure is TOP/s, and its limit what the tiles do on data in registers. Weights lie
+//! in huge pages and are cycled through, so that none is in a cache when its turn comes. Every figure is the
+//! best of several.
 
 #![allow(clippy::print_stdout, unsafe_code)]
 
@@ -314,8 +315,8 @@ fn prefill(
         return Err(error.into());
     }
     println!(
-        "prefill {n:6}x{k:<5} {rows} rows {}b g{} {:8} {precision:?} {:2} threads {speed:6.3} TOP/s  {:.2} of the limit, \
-         preparing {:.0} us",
+        "prefill {n:6}x{k:<5} {rows} rows {}b g{} {:8} {precision:?} {:2} threads {speed:6.3} TOP/s  \
+         {:.2} of the limit, preparing {:.0} us",
         scheme.bits(),
         scheme.group(),
         path.name(),

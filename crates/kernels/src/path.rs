@@ -1,4 +1,5 @@
-//! Which vector instructions a kernel uses. A path is named, can be asked for, and is an error where the CPU lacks it.
+//! Which vector instructions a kernel uses. A path is named, can be asked for, and is an error where the CPU
+//! lacks it.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ pub enum Path {
     Avx2,
     /// [`Path::Avx2`] with the int8 dot product in 256 bits.
     AvxVnni,
-    /// AVX-512 F, BW, DQ, VL and VNNI; VBMI and BF16 are used where [`Path::has_vbmi`] and [`Path::has_bf16`] say so.
+    /// AVX-512 F, BW, DQ, VL and VNNI; VBMI and BF16 are used where [`Path::has_vbmi`] and [`Path::has_bf16`]
+    /// say so.
     Avx512,
     /// [`Path::Avx512`] with BF16 and VBMI, and matrix tiles of bf16 and int8.
     Amx,
@@ -35,7 +37,9 @@ pub enum PathError {
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PathError::Unknown(name) => write!(f, "{name:?} is not a CPU path; known are {}", list(&Path::ALL)),
+            PathError::Unknown(name) => {
+                write!(f, "{name:?} is not a CPU path; known are {}", list(&Path::ALL))
+            }
             PathError::Missing(path) => {
                 write!(f, "this CPU lacks what {path} needs; it can run {}", list(&Path::available()))
             }

@@ -1,8 +1,8 @@
 //! The thread pool: one call runs a number of tasks on the calling thread and on the pool's workers.
 //!
-//! Decoding a token is a few hundred short parallel regions, so what counts is how soon a worker starts. Workers spin for a
-//! moment after each job and then sleep. Several threads may call at the same time: each always works on its own job, and
-//! idle workers take the open jobs in turn. A call allocates nothing.
+//! Decoding a token is a few hundred short parallel regions, so what counts is how soon a worker starts.
+//! Workers spin for a moment after each job and then sleep. Several threads may call at the same time: each
+//! always works on its own job, and idle workers take the open jobs in turn. A call allocates nothing.
 
 mod idle;
 mod slot;
@@ -37,8 +37,8 @@ struct Shared {
 }
 
 impl Pool {
-    /// A pool of so many threads, the caller of [`Pool::run`] counted; at least one. Where the system refuses a thread,
-    /// the pool is smaller: [`Pool::threads`] says how large it became.
+    /// A pool of so many threads, the caller of [`Pool::run`] counted; at least one. Where the system refuses
+    /// a thread, the pool is smaller: [`Pool::threads`] says how large it became.
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             slots: std::array::from_fn(|_| Slot::new()),
@@ -63,8 +63,8 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `task(0)`, .., `task(tasks - 1)`, each once, in any order and on any of the threads, and returns when all are
-    /// done. Panics where a task panicked, after all others have run.
+    /// Runs `task(0)`, .., `task(tasks - 1)`, each once, in any order and on any of the threads, and returns
+    /// when all are done. Panics where a task panicked, after all others have run.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() || tasks <= 1 {
             return (0..tasks).for_each(task);
@@ -74,8 +74,9 @@ impl Pool {
             return (0..tasks).for_each(task);
         };
         let slot = &shared.slots[index];
-        // SAFETY: the slot is ours until its bit in `taken` is cleared below, and `finish` returns only when no worker can
-        // touch `task` any more. Nothing in between unwinds: panics of tasks are caught and kept.
+        // SAFETY: the slot is ours until its bit in `taken` is cleared below, and `finish` returns only when
+        // no worker can touch `task` any more. Nothing in between unwinds: panics of tasks are caught and
+        // kept.
         unsafe { slot.open(tasks, task) };
         shared.open.fetch_or(1 << index, Ordering::Release);
         shared.idle.announce();
@@ -121,7 +122,8 @@ impl Shared {
         }
     }
 
-    /// Works on one open job, the first at or after `turn`; the turn after it, or `None` where no job wanted help.
+    /// Works on one open job, the first at or after `turn`; the turn after it, or `None` where no job wanted
+    /// help.
     fn help(&self, turn: usize) -> Option<usize> {
         let open = self.open.load(Ordering::Acquire);
         let candidates = (0..SLOTS).map(|i| (turn + i) % SLOTS).filter(|index| open & 1 << index != 0);

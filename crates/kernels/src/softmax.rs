@@ -165,8 +165,14 @@ mod tests {
     use crate::trial::{Random, assert_close, dense, on_every_path};
     use pteron_tensor::DType;
 
-    fn run(path: Path, x: &[f32], width: usize, f: fn(&Pool, Path, &ViewMut<'_>, &View<'_>), last: usize) -> Vec<f32> {
-        let rows = if width == 0 { 2 } else { x.len() / width };
+    fn run(
+        path: Path,
+        x: &[f32],
+        width: usize,
+        f: fn(&Pool, Path, &ViewMut<'_>, &View<'_>),
+        last: usize,
+    ) -> Vec<f32> {
+        let rows = x.len().checked_div(width).unwrap_or(2);
         let (from, to) = ([rows, width], [rows, last]);
         let mut out = vec![0f32; rows * last];
         let strides = [dense(&from), dense(&to)];
@@ -188,10 +194,23 @@ mod tests {
                 let x: Vec<f32> = random.floats(3 * width).iter().map(|x| x * 30.0).collect();
                 let sums: Vec<f64> =
                     x.chunks(width).map(|row| row.iter().map(|&x| f64::from(x).exp()).sum()).collect();
-                let want: Vec<f64> = x.iter().enumerate().map(|(i, &x)| f64::from(x).exp() / sums[i / width]).collect();
-                assert_close(&run(path, &x, width, softmax, width), &want, 3e-6, 1e-30, &format!("{width} {path}"));
+                let want: Vec<f64> =
+                    x.iter().enumerate().map(|(i, &x)| f64::from(x).exp() / sums[i / width]).collect();
+                assert_close(
+                    &run(path, &x, width, softmax, width),
+                    &want,
+                    3e-6,
+                    1e-30,
+                    &format!("{width} {path}"),
+                );
                 let want: Vec<f64> = sums.iter().map(|sum| sum.ln()).collect();
-                assert_close(&run(path, &x, width, log_sum_exp, 1), &want, 1e-6, 1e-6, &format!("{width} {path}"));
+                assert_close(
+                    &run(path, &x, width, log_sum_exp, 1),
+                    &want,
+                    1e-6,
+                    1e-6,
+                    &format!("{width} {path}"),
+                );
             }
         });
     }
@@ -202,7 +221,10 @@ mod tests {
         on_every_path(|path| {
             let x = [-INF, -INF, 0.0, -INF, f32::NAN, 1.0, INF, 1.0];
             let got = run(path, &x, 2, softmax, 2);
-            assert!(got[0].is_nan() && got[2..4] == [1.0, 0.0] && got[4].is_nan() && got[6].is_nan(), "{got:?}");
+            assert!(
+                got[0].is_nan() && got[2..4] == [1.0, 0.0] && got[4].is_nan() && got[6].is_nan(),
+                "{got:?}"
+            );
             let got = run(path, &x, 2, log_sum_exp, 1);
             assert!(got[0] == -INF && got[1] == 0.0 && got[2].is_nan() && got[3] == INF, "{got:?}");
             assert_eq!(run(path, &[], 0, log_sum_exp, 1), [-INF, -INF]);

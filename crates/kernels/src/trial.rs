@@ -34,7 +34,7 @@ impl Random {
 
 /// Runs a test on every path; one line tells of each path that this machine lacks.
 #[allow(clippy::print_stderr)]
-pub(crate) fn on_every_path(test: impl Fn(Path)) {
+pub(crate) fn on_every_path(mut test: impl FnMut(Path)) {
     for path in Path::ALL {
         if path.is_available() {
             test(path);

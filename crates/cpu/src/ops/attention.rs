@@ -12,7 +12,9 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
     let &result = node.node.results.first()?;
     let float = |value: ValueId| planner.dtype(value).filter(|dtype| dtype.is_float() && dtype.size() <= 4);
     let (_, of_k, of_v, _) = (float(q)?, float(k)?, float(v)?, float(result)?);
-    if of_k != of_v || mask.is_some_and(|mask| float(mask).is_none() && planner.dtype(mask) != Some(DType::Bool)) {
+    if of_k != of_v
+        || mask.is_some_and(|mask| float(mask).is_none() && planner.dtype(mask) != Some(DType::Bool))
+    {
         return None;
     }
     let sizes = most_sizes(planner, q, k, v)?;
@@ -24,19 +26,32 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
         let (q, k, v) = (run.view(q)?, run.view(k)?, run.view(v)?);
         let scores = [q.sizes()[0], q.sizes()[1], q.sizes()[2], k.sizes()[2]];
         let spread = match mask {
-            Some(mask) => Some(run.slot(mask).layout.broadcast_to(&scores).ok_or_else(|| invalid("a mask that does not fit"))?),
+            Some(mask) => Some(
+                run.slot(mask)
+                    .layout
+                    .broadcast_to(&scores)
+                    .ok_or_else(|| invalid("a mask that does not fit"))?,
+            ),
             None => None,
         };
         let mask = match (mask, &spread) {
             (Some(mask), Some(layout)) => {
                 let view = run.view(mask)?;
                 // SAFETY: the mask's own elements, some of them more than once.
-                Mask::Tensor(unsafe { View::from_raw(view.data(), view.dtype(), layout.sizes(), layout.strides()) })
+                Mask::Tensor(unsafe {
+                    View::from_raw(view.data(), view.dtype(), layout.sizes(), layout.strides())
+                })
             }
             _ if causal => Mask::Causal { window: None },
             _ => Mask::None,
         };
-        attention(run.pool, path, &run.target(result)?, &Attention { q, k, v, scale, mask, ring: None }, scratch);
+        attention(
+            run.pool,
+            path,
+            &run.target(result)?,
+            &Attention { q, k, v, scale, mask, ring: None },
+            scratch,
+        );
         Ok(())
     })))
 }
@@ -48,6 +63,7 @@ fn most_sizes(planner: &Planner<'_>, q: ValueId, k: ValueId, v: ValueId) -> Opti
         [a, b, c, d] => Some([most(a)?, most(b)?, most(c)?, most(d)?]),
         _ => None,
     };
-    let ([batch, heads, queries, features], [_, shared, keys, _], [.., values]) = (dims(q)?, dims(k)?, dims(v)?);
+    let ([batch, heads, queries, features], [_, shared, keys, _], [.., values]) =
+        (dims(q)?, dims(k)?, dims(v)?);
     Some(Sizes { batch, heads, shared, queries, keys, features, values })
 }

@@ -2,8 +2,8 @@
 
 use super::{Compiled, Numbered, copy, invalid, steps};
 use crate::layout::Layout;
-use crate::plan::types::counted;
 use crate::plan::Planner;
+use crate::plan::types::counted;
 use crate::run::{Run, Slot, Step};
 use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, ValueId};
@@ -33,8 +33,8 @@ pub(super) fn branch(planner: &mut Planner<'_>, node: &Numbered, number: &mut us
         return Compiled::Whole(Box::new(|_| Err(invalid("not a branch"))));
     };
     planner.depth += 1;
-    let branches = [then_chain_idx, else_chain_idx]
-        .map(|block| (steps(planner, block, number), block.results.clone()));
+    let branches =
+        [then_chain_idx, else_chain_idx].map(|block| (steps(planner, block, number), block.results.clone()));
     planner.depth -= 1;
     let (cond, results) = (*cond, node.node.results.clone());
     Compiled::Whole(Box::new(move |run| {
@@ -179,9 +179,8 @@ impl Loop {
         let slot = slice_of(run, result, self.axis, step)?;
         let dtype = run.dtype(result)?;
         // SAFETY: one slice of the result, which nobody else uses now.
-        let target = unsafe {
-            ViewMut::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides())
-        };
+        let target =
+            unsafe { ViewMut::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) };
         kernels_copy(run.pool, &target, &run.view(given)?);
         Ok(())
     }
@@ -208,7 +207,8 @@ fn slice_of(run: &Run<'_>, value: ValueId, axis: i32, step: usize) -> Result<Slo
     let axis = counted(axis, slot.layout.rank()).ok_or_else(|| invalid("no such axis"))?;
     let range = SliceRange { start: step, step: 1, count: 1 };
     let parts = slot.layout.slice(axis, range);
-    let sliced: Option<(isize, Layout)> = parts.and_then(|(offset, layout)| Some((offset, layout.remove_axis(axis)?)));
+    let sliced: Option<(isize, Layout)> =
+        parts.and_then(|(offset, layout)| Some((offset, layout.remove_axis(axis)?)));
     let (offset, layout) = sliced.ok_or_else(|| invalid("no such axis"))?;
     let bytes = offset * run.dtype(value)?.size() as isize;
     Ok(Slot { data: slot.data.wrapping_offset(bytes), layout })

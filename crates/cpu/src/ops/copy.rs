@@ -11,9 +11,8 @@ pub(crate) fn to_bytes(pool: &Pool, from: &View<'_>, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), from.len() * from.dtype().size());
     if (bytes.as_ptr() as usize).is_multiple_of(from.dtype().size()) {
         // SAFETY: the bytes hold all elements of a row-major tensor of these sizes, aligned.
-        let to = unsafe {
-            ViewMut::from_raw(bytes.as_mut_ptr(), from.dtype(), layout.sizes(), layout.strides())
-        };
+        let to =
+            unsafe { ViewMut::from_raw(bytes.as_mut_ptr(), from.dtype(), layout.sizes(), layout.strides()) };
         copy(pool, &to, from);
     } else {
         let mut tensor = vec![0u64; bytes.len().div_ceil(8)];

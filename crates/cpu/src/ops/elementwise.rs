@@ -3,12 +3,16 @@
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
 use crate::plan::Planner;
+use crate::plan::chains::Fused;
+use crate::plan::types::Types;
 use crate::run::Run;
 use pteron_ir::{Node, Op, Ssa, ValueId};
 use pteron_kernels::elementwise::{BinaryOp, Chain, ChainBuilder, UnaryOp, Value};
+use pteron_kernels::path::Path;
 use pteron_kernels::view::View;
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, promote};
+use std::collections::HashMap;
 
 /// The most operands of one chain.
 const MOST_OPERANDS: usize = 8;
@@ -96,31 +100,45 @@ fn element(op: &Op<Ssa>) -> Option<Element> {
 }
 
 /// Whether an op is one of these.
-pub(super) fn is_elementwise(op: &Op<Ssa>) -> bool {
+pub(crate) fn is_elementwise(op: &Op<Ssa>) -> bool {
     element(op).is_some()
 }
 
 /// A chain under construction, with the operands that it reads from memory.
 struct Building<'p> {
-    planner: &'p Planner<'p>,
+    types: &'p Types,
+    /// Nodes whose results are computed inside the chain, by result.
+    inner: &'p HashMap<ValueId, &'p Node>,
     builder: ChainBuilder,
     operands: Vec<(ValueId, Value)>,
+    made: Vec<(ValueId, Value)>,
 }
 
 impl Building<'_> {
+    fn dtype(&self, value: ValueId) -> Option<DType> {
+        self.types.tensor(value).map(|tensor| tensor.dtype)
+    }
+
     /// A value as the chain sees it, converted to a dtype.
     fn operand(&mut self, value: ValueId, dtype: Option<DType>) -> Option<Value> {
-        let known = self.operands.iter().find(|(known, _)| *known == value).map(|(_, made)| *made);
+        let known = self.operands.iter().chain(&self.made).find(|(known, _)| *known == value);
         let made = match known {
-            Some(made) => made,
-            None => {
-                if self.operands.len() == MOST_OPERANDS {
-                    return None;
+            Some((_, made)) => *made,
+            None => match self.inner.get(&value) {
+                Some(node) => {
+                    let made = self.node(node)?;
+                    self.made.push((value, made));
+                    made
                 }
-                let made = self.builder.input(self.planner.dtype(value)?)?;
-                self.operands.push((value, made));
-                made
-            }
+                None => {
+                    if self.operands.len() == MOST_OPERANDS {
+                        return None;
+                    }
+                    let made = self.builder.input(self.dtype(value)?)?;
+                    self.operands.push((value, made));
+                    made
+                }
+            },
         };
         match dtype {
             Some(dtype) => self.builder.cast(made, dtype),
@@ -130,7 +148,7 @@ impl Building<'_> {
 
     /// The result of a node.
     fn node(&mut self, node: &Node) -> Option<Value> {
-        let dtype = self.planner.dtype(*node.results.first()?)?;
+        let dtype = self.dtype(*node.results.first()?)?;
         match element(&node.op)? {
             Element::Unary(op @ UnaryOp::LogicalNot, x) => {
                 let x = self.operand(x, None)?;
@@ -150,7 +168,7 @@ impl Building<'_> {
                 self.builder.binary(op, a, b)
             }
             Element::Compare(op, a, b) => {
-                let dtype = promote(self.planner.dtype(a)?, self.planner.dtype(b)?);
+                let dtype = promote(self.dtype(a)?, self.dtype(b)?);
                 let (a, b) = (self.operand(a, Some(dtype))?, self.operand(b, Some(dtype))?);
                 self.builder.binary(op, a, b)
             }
@@ -169,15 +187,24 @@ impl Building<'_> {
     }
 }
 
+/// The chain that computes a node, with those before it whose results nobody else needs; `None` where a part of it is
+/// nothing that chains can do.
+pub(crate) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, path: Path) -> Option<Fused> {
+    let &result = node.results.first()?;
+    let builder = ChainBuilder::new(path);
+    let mut building = Building { types, inner, builder, operands: Vec::new(), made: Vec::new() };
+    let made = building.node(node)?;
+    let operands = building.operands.iter().map(|(value, _)| *value).collect();
+    let chain = building.builder.finish(made)?;
+    (chain.output() == types.tensor(result)?.dtype).then_some(Fused { chain, operands })
+}
+
 pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
-    let mut building = Building { planner, builder: ChainBuilder::new(planner.path), operands: Vec::new() };
-    let made = building.node(&node.node)?;
-    let operands: Vec<ValueId> = building.operands.iter().map(|(value, _)| *value).collect();
-    let chain = building.builder.finish(made)?;
-    if chain.output() != planner.dtype(result)? {
-        return None;
-    }
+    let Fused { chain, operands } = match planner.chains.fused.get(&node.number) {
+        Some(fused) => fused.clone(),
+        None => fuse(&node.node, &HashMap::new(), planner.types, planner.path)?,
+    };
     Some(Compiled::Compute(Box::new(move |run| apply(run, &chain, &operands, result))))
 }
 

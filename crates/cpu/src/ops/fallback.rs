@@ -14,8 +14,10 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Compiled {
     Compiled::Whole(Box::new(move |run| {
         let mut values = Vec::new();
         node.for_each_operand(|value| values.push(value));
-        let operands =
-            values.into_iter().map(|value| Ok((value, run.read(value)?))).collect::<Result<Vec<_>, NodeError>>()?;
+        let operands = values
+            .into_iter()
+            .map(|value| Ok((value, run.read(value)?)))
+            .collect::<Result<Vec<_>, NodeError>>()?;
         let results = run.effects.run_op(&node.op, &operands, run.limits, run.control);
         let results = results.map_err(|error| NodeError::Run(Box::new(unwrapped(error))))?;
         for (&value, result) in node.results.iter().zip(results) {

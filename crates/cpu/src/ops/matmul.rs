@@ -11,7 +11,10 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     let Op::Addmm { mat1, mat2, bias, alpha, beta } = node.node.op else { return None };
     let &result = node.node.results.first()?;
     let floats = [Some(mat1), Some(mat2), bias, Some(result)].into_iter().flatten();
-    if !floats.into_iter().all(|value| planner.dtype(value).is_some_and(|dtype| dtype.is_float() && dtype.size() <= 4)) {
+    if !floats
+        .into_iter()
+        .all(|value| planner.dtype(value).is_some_and(|dtype| dtype.is_float() && dtype.size() <= 4))
+    {
         return None;
     }
     let most = |planner: &Planner<'_>, value: ValueId, back: usize| {
@@ -28,7 +31,8 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     // Rows of a batch that shares one weight are rows of one product.
     let all_rows = planner.most_elements(mat1)? / inner.max(1);
     let folds = right_rank <= 2;
-    let scratch = scratch_bytes(if folds { all_rows.max(rows) } else { rows }, inner, columns, planner.threads);
+    let scratch =
+        scratch_bytes(if folds { all_rows.max(rows) } else { rows }, inner, columns, planner.threads);
     let scratch = planner.reserve(node.number, scratch);
     let path = planner.path;
     // Without a bias there is nothing that alpha is said of.
@@ -62,7 +66,8 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
             let m = out.len() / n.max(1);
             let folded = (a.reshape(&[m, k]), out.reshape(&[m, n]));
             let folded_bias = spread_bias.map(|bias| bias.reshape(&[m, n]));
-            if let ((Some(rows), Some(whole)), true) = (folded, folded_bias.is_none_or(|bias| bias.is_some())) {
+            if let ((Some(rows), Some(whole)), true) = (folded, folded_bias.is_none_or(|bias| bias.is_some()))
+            {
                 (a, out) = (rows, whole);
                 spread_bias = folded_bias.flatten();
             }

@@ -2,16 +2,24 @@
 
 mod attention;
 mod control;
+mod convolution;
 pub(crate) mod copy;
-mod elementwise;
+mod create;
+pub(crate) mod elementwise;
 mod fallback;
+mod index;
 mod matmul;
 mod numbers;
+mod order;
 mod quantized;
+mod reduce;
 pub(crate) mod rope;
 mod rows;
 mod views;
 
+pub(crate) use quantized::{LinearKey, row_numbers};
+
+use crate::plan::chains::is_view;
 use crate::plan::{Planner, Storage, is_tensor, written};
 use crate::run::{Kernel, Run, Step};
 use pteron_ir::{Block, Node, Op, Ssa, ValueId};
@@ -47,6 +55,10 @@ fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<St
     let is_static = planner.types.is_static(node);
     let node = Numbered { node: Arc::new(node.clone()), number: own, is_static };
     if numbers_are_known(planner, &node.node) {
+        return None;
+    }
+    if planner.chains.is_inner(own) {
+        charge(planner, &node.node);
         return None;
     }
     let kernel = match &node.node.op {
@@ -104,15 +116,21 @@ fn plain(planner: &mut Planner<'_>, node: &Numbered) -> Compiled {
         | Op::Reshape { .. }
         | Op::Contiguous { .. } => views::compile(planner, node),
         Op::SliceUpdate { .. } => views::slice_update(planner, node),
-        Op::AsType { x, .. } if planner.dtype(*x) == node.node.results.first().and_then(|&out| planner.dtype(out)) => {
-            views::compile(planner, node)
-        }
+        Op::AsType { .. } if is_view(&node.node, planner.types) => views::compile(planner, node),
         Op::QuantizedMatmul { .. } => quantized::matmul(planner, node),
         Op::Addmm { .. } => matmul::addmm(planner, node),
         Op::Sdpa { .. } => attention::sdpa(planner, node),
         Op::Rope { .. } => rope::compile(planner, node),
         Op::RMSNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => rows::compile(planner, node),
-        _ => elementwise::compile(planner, node),
+        Op::IndexCopy { .. } => index::index_copy(planner, node),
+        Op::Cumsum { .. } => reduce::running(planner, node),
+        Op::Dequantize { .. } => quantized::dequantize(planner, node),
+        _ => elementwise::compile(planner, node)
+            .or_else(|| index::compile(planner, node))
+            .or_else(|| create::compile(planner, node))
+            .or_else(|| reduce::compile(planner, node))
+            .or_else(|| order::compile(planner, node))
+            .or_else(|| convolution::compile(planner, node)),
     };
     compiled.unwrap_or_else(|| fallback::compile(planner, node))
 }
@@ -147,8 +165,33 @@ pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
         | Op::RMSNorm { .. }
         | Op::LayerNorm { .. }
         | Op::Softmax { .. }
+        | Op::IndexCopy { .. }
+        | Op::Cumsum { .. }
+        | Op::Dequantize { .. }
+        | Op::Take { .. }
+        | Op::TakeAlongAxis { .. }
+        | Op::Full { .. }
+        | Op::FullLike { .. }
+        | Op::ARange { .. }
+        | Op::Concatenate { .. }
+        | Op::Stack { .. }
+        | Op::Sum { .. }
+        | Op::Prod { .. }
+        | Op::Mean { .. }
+        | Op::Var { .. }
+        | Op::Std { .. }
+        | Op::Max { .. }
+        | Op::Min { .. }
+        | Op::Any { .. }
+        | Op::All { .. }
+        | Op::Argmax { .. }
+        | Op::Argmin { .. }
+        | Op::Sort { .. }
+        | Op::Argsort { .. }
+        | Op::Partition { .. }
+        | Op::ArgPartition { .. }
         | Op::Noop {} => true,
-        op => elementwise::is_elementwise(op),
+        op => elementwise::is_elementwise(op) || convolution::is_convolution(op),
     }
 }
 

@@ -21,16 +21,17 @@ pub(super) fn compile(node: &Numbered) -> Option<Compiled> {
         Op::SymSize { a, dim } => Box::new(move |run| {
             let sizes = run.slot(a).layout.sizes();
             let size = counted(dim, sizes.len()).map(|axis| sizes[axis] as i64);
-            run.set_number(result, Scalar::Int(size.ok_or_else(|| invalid(format!("there is no axis {dim}")))?));
+            run.set_number(
+                result,
+                Scalar::Int(size.ok_or_else(|| invalid(format!("there is no axis {dim}")))?),
+            );
             Ok(())
         }),
         Op::AddInt { a, b } => two(result, a, b, i64::checked_add),
         Op::SubtractInt { a, b } => two(result, a, b, i64::checked_sub),
         Op::MultiplyInt { a, b } => two(result, a, b, i64::checked_mul),
         Op::FloorDivideInt { a, b } => two(result, a, b, floor_divide),
-        Op::ModInt { a, b } => {
-            two(result, a, b, |a, b| a.checked_sub(floor_divide(a, b)?.checked_mul(b)?))
-        }
+        Op::ModInt { a, b } => two(result, a, b, |a, b| a.checked_sub(floor_divide(a, b)?.checked_mul(b)?)),
         _ => return None,
     };
     Some(Compiled::Whole(kernel))

@@ -1,18 +1,22 @@
-//! Products with quantised weights. Weights that are constants are bound to their kernel once, when a plan is made;
-//! all plans of a program share them.
+//! Products with quantised weights. A weight that is a constant is bound to its kernel once, when the first plan is made;
+//! all plans of a program share it.
 
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
 use crate::plan::{Planner, Storage};
 use crate::run::Run;
+use pteron_ir::op::IndexArg;
 use pteron_ir::{Op, ValueId};
-use pteron_kernels::quant::{Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
 use pteron_kernels::copy::copy;
-use pteron_kernels::view::ViewMut;
-use pteron_runtime::{NodeError, Precision};
-use pteron_tensor::HostTensor;
+use pteron_kernels::quant::{Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
+use pteron_kernels::view::{View, ViewMut};
+use pteron_runtime::{KernelError, NodeError, Precision};
 use pteron_tensor::quant::{Mode, Scheme};
-use std::sync::Arc;
+use pteron_tensor::{DType, HostTensor};
+use std::sync::{Arc, PoisonError};
+
+/// Weights smaller than this stay in the nearest cache, where rounding activations to 8 bits gains nothing.
+const LEAST_ROUNDED_BYTES: usize = 32 << 10;
 
 /// The parts of a quantised weight as a node names them.
 #[derive(Clone, Copy)]
@@ -61,7 +65,8 @@ fn weight(planner: &Planner<'_>, fields: Fields<'_>) -> Option<QuantWeight> {
 }
 
 pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
-    let Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, mode, transpose } = &node.node.op else {
+    let Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, mode, transpose } = &node.node.op
+    else {
         return None;
     };
     let (&result, &x) = (node.node.results.first()?, x);
@@ -70,15 +75,10 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
     if !transpose {
         return None;
     }
-    let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
-    let rounding = match planner.precision {
-        Precision::Exact => Rounding::Exact,
-        Precision::Fast => Rounding::Fast,
-    };
-    let linear = Arc::new(QuantLinear::new(weight, planner.dtype(x)?, planner.path, rounding).ok()?);
+    let linear = bound(planner, fields, planner.dtype(x)?)?;
     let (n, k) = (linear.weight().n(), linear.weight().k());
     let rows = planner.most_elements(x)? / k.max(1);
-    let prepared = planner.reserve(node.number, linear.input_bytes(rows));
+    let (prepared, prepares) = prepared_input(planner, node, x, &linear, rows);
     // Rows that do not lie evenly are put together first.
     let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
     Some(Compiled::Compute(Box::new(move |run| {
@@ -86,17 +86,138 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
         if rows == 0 {
             return Ok(());
         }
-        // SAFETY: both were reserved for this node, and are asked for once.
+        // SAFETY: reserved for this node, or for those that share the input and run one after another; asked for once.
         let (prepared, dense) = unsafe { (run.scratch_slice(prepared), run.scratch_slice(dense)) };
-        let source = even_rows(run, x, k, dense)?;
-        linear.prepare_input(run.pool, source, prepared).map_err(|error| invalid(error.to_string()))?;
-        let target = run.target(result)?;
-        let bytes = target.len() * target.dtype().size();
-        // SAFETY: the result is row-major in storage of its own.
-        let out = unsafe { std::slice::from_raw_parts_mut(target.data(), bytes) };
-        let out = RowsMut::dense(out, target.dtype(), rows, n).map_err(|error| invalid(error.to_string()))?;
+        if prepares {
+            let source = even_rows(run, x, k, dense)?;
+            linear.prepare_input(run.pool, source, prepared).map_err(|error| invalid(error.to_string()))?;
+        }
+        let out = rows_of(run, result, n)?;
         linear.run(run.pool, prepared, out).map_err(|error| invalid(error.to_string()))
     })))
+}
+
+/// The weight of a node bound to its kernel, the same for all plans of a program.
+fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
+    let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), input };
+    let mut linears = planner.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(linear) = linears.get(&key) {
+        return Some(linear.clone());
+    }
+    let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
+    let rounding = match planner.precision {
+        Precision::Fast if weight.matrix_bytes() >= LEAST_ROUNDED_BYTES => Rounding::Fast,
+        _ => Rounding::Exact,
+    };
+    let linear = Arc::new(QuantLinear::new(weight, input, planner.path, rounding).ok()?);
+    linears.insert(key, linear.clone());
+    Some(linear)
+}
+
+/// Which weight, for which activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LinearKey {
+    parts: (ValueId, ValueId, Option<ValueId>),
+    input: DType,
+}
+
+/// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections
+/// that share an input (queries, keys and values; gate and up) share that form: the first one makes it.
+fn prepared_input(
+    planner: &mut Planner<'_>,
+    node: &Numbered,
+    x: ValueId,
+    linear: &QuantLinear,
+    rows: usize,
+) -> (usize, bool) {
+    let layout = linear.input_layout();
+    // What is made in a branch may not be there for others.
+    if planner.depth > 0 {
+        return (planner.reserve(node.number, linear.input_bytes(rows)), true);
+    }
+    let known = planner.inputs.iter().find(|(value, of, _)| *value == x && *of == layout);
+    if let Some(&(_, _, scratch)) = known {
+        return (scratch, false);
+    }
+    let last = planner.lifetimes.life(x).to.max(node.number);
+    let scratch = planner.reserve_until(node.number, last, linear.input_bytes(rows));
+    planner.inputs.push((x, layout, scratch));
+    (scratch, true)
+}
+
+/// The numbers of a weight: all of it, or the rows that an embedding picks.
+pub(super) fn dequantize(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::Dequantize { w, scales, biases, group_size, bits, mode, global_scale: None, .. } = &node.node.op
+    else {
+        return None;
+    };
+    let &result = node.node.results.first()?;
+    let fields =
+        Fields { w: *w, scales: *scales, biases: *biases, group_size: *group_size, bits: *bits, mode };
+    if !planner.dtype(result)?.is_float() || planner.dtype(result)?.size() > 4 {
+        return None;
+    }
+    if let Some(weight) = weight(planner, fields) {
+        let columns = weight.k();
+        return Some(Compiled::Compute(Box::new(move |run| {
+            let out = rows_of(run, result, columns)?;
+            weight.dequantise(run.pool, 1.0, out).map_err(|error| invalid(error.to_string()))
+        })));
+    }
+    // An embedding: codes, scales and biases of the rows that one index tensor picks.
+    let picked = |value: ValueId| match &planner.producer(value)?.op {
+        Op::Take { x, index: IndexArg::Tensor(indices), axis: 0 } => Some((*x, *indices)),
+        _ => None,
+    };
+    let (table, indices) = picked(fields.w)?;
+    let mut parts = Fields { w: table, ..fields };
+    for part in [Some(&mut parts.scales), parts.biases.as_mut()].into_iter().flatten() {
+        let (of, by) = picked(*part)?;
+        if by != indices {
+            return None;
+        }
+        *part = of;
+    }
+    let weight = weight(planner, parts).filter(|weight| weight.matrices() == 1)?;
+    let (columns, count) = (weight.k(), weight.n());
+    Some(Compiled::Compute(Box::new(move |run| {
+        let picks = run.view(indices)?;
+        let rows = row_numbers(&picks, count)?;
+        let out = rows_of(run, result, columns)?;
+        weight.gather(run.pool, &rows, out).map_err(|error| invalid(error.to_string()))
+    })))
+}
+
+/// The rows that indices name, counted from the end where they are negative.
+pub(crate) fn row_numbers(indices: &View<'_>, count: usize) -> Result<Vec<usize>, NodeError> {
+    if !indices.is_contiguous() {
+        return Err(invalid("indices that do not lie side by side"));
+    }
+    let row = |at: usize| {
+        // SAFETY: the element exists, and its alignment is the dtype's.
+        let index = unsafe {
+            match indices.dtype() {
+                DType::I32 => i64::from(*indices.data().cast::<i32>().add(at)),
+                DType::U32 => i64::from(*indices.data().cast::<u32>().add(at)),
+                DType::I64 => *indices.data().cast::<i64>().add(at),
+                other => return Err(invalid(format!("indices of {other}"))),
+            }
+        };
+        let row = if index < 0 { index + count as i64 } else { index };
+        let row = usize::try_from(row).ok().filter(|&row| row < count);
+        row.ok_or(NodeError::Kernel(KernelError::Index { index, size: count }))
+    };
+    (0..indices.len()).map(row).collect()
+}
+
+/// A result as rows to write.
+fn rows_of<'r>(run: &'r Run<'_>, result: ValueId, columns: usize) -> Result<RowsMut<'r>, NodeError> {
+    let target = run.target(result)?;
+    let bytes = target.len() * target.dtype().size();
+    // SAFETY: the result is row-major in storage of its own.
+    let out = unsafe { std::slice::from_raw_parts_mut(target.data(), bytes) };
+    let rows = target.len() / columns.max(1);
+    RowsMut::dense(out, target.dtype(), rows, columns).map_err(|error| invalid(error.to_string()))
 }
 
 /// All rows of a tensor: where they lie if they lie evenly, else copied to `dense`.
@@ -124,9 +245,8 @@ fn even_rows<'r>(
         None => {
             let flat = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
             // SAFETY: the scratch was sized for all elements.
-            let target = unsafe {
-                ViewMut::from_raw(dense.as_mut_ptr(), view.dtype(), flat.sizes(), flat.strides())
-            };
+            let target =
+                unsafe { ViewMut::from_raw(dense.as_mut_ptr(), view.dtype(), flat.sizes(), flat.strides()) };
             copy(run.pool, &target, &view);
             Rows::dense(dense, view.dtype(), rows, columns)
         }

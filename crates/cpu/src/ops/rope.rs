@@ -40,10 +40,14 @@ struct Table {
 }
 
 pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
-    let Op::Rope { x, dims, offset, freqs, traditional, base, scale } = node.node.op.clone() else { return None };
+    let Op::Rope { x, dims, offset, freqs, traditional, base, scale } = node.node.op.clone() else {
+        return None;
+    };
     let &result = node.node.results.first()?;
     let dtype = planner.dtype(x).filter(|dtype| dtype.is_float() && dtype.size() <= 4)?;
-    if Some(dtype) != planner.dtype(result) || freqs.is_some_and(|freqs| planner.dtype(freqs) != Some(DType::F32)) {
+    if Some(dtype) != planner.dtype(result)
+        || freqs.is_some_and(|freqs| planner.dtype(freqs) != Some(DType::F32))
+    {
         return None;
     }
     let dims = usize::try_from(dims).ok()?;

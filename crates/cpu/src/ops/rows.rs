@@ -27,20 +27,42 @@ impl DenseRows {
     /// The tensor; `layout` keeps the strides of a copy.
     pub(super) fn view<'r>(&self, run: &'r Run<'_>, layout: &'r mut Layout) -> Result<View<'r>, NodeError> {
         let view = run.view(self.value)?;
-        if view.has_dense_rows() {
-            return Ok(view);
-        }
-        *layout = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
-        let (data, bytes) = run.scratch(self.scratch);
-        if view.len() * view.dtype().size() > bytes {
-            return Err(invalid("a tensor larger than planned"));
-        }
-        // SAFETY: the scratch was reserved for this node and has room for all elements.
-        let target = unsafe { ViewMut::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
-        copy(run.pool, &target, &view);
-        // SAFETY: as above; it is only read from here on.
-        Ok(unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) })
+        if view.has_dense_rows() { Ok(view) } else { copied(run, &view, self.scratch, layout) }
     }
+}
+
+/// A tensor that is row-major without gaps: where it lies, or a copy.
+pub(super) struct Contiguous(DenseRows);
+
+impl Contiguous {
+    pub(super) fn plan(planner: &mut Planner<'_>, node: &Numbered, value: ValueId) -> Option<Contiguous> {
+        DenseRows::plan(planner, node, value).map(Contiguous)
+    }
+
+    /// The tensor; `layout` keeps the strides of a copy.
+    pub(super) fn view<'r>(&self, run: &'r Run<'_>, layout: &'r mut Layout) -> Result<View<'r>, NodeError> {
+        let view = run.view(self.0.value)?;
+        if view.is_contiguous() { Ok(view) } else { copied(run, &view, self.0.scratch, layout) }
+    }
+}
+
+/// A row-major copy in scratch.
+fn copied<'r>(
+    run: &'r Run<'_>,
+    view: &View<'_>,
+    scratch: usize,
+    layout: &'r mut Layout,
+) -> Result<View<'r>, NodeError> {
+    *layout = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
+    let (data, bytes) = run.scratch(scratch);
+    if view.len() * view.dtype().size() > bytes {
+        return Err(invalid("a tensor larger than planned"));
+    }
+    // SAFETY: the scratch was reserved for this node and has room for all elements.
+    let target = unsafe { ViewMut::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
+    copy(run.pool, &target, view);
+    // SAFETY: as above; it is only read from here on.
+    Ok(unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) })
 }
 
 /// Floats that the kernels compute with.
@@ -60,7 +82,8 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
                 return None;
             }
             let rows = DenseRows::plan(planner, node, x)?;
-            let weight = weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
+            let weight =
+                weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
             Box::new(move |run| {
                 let (mut of_x, mut of_weight) = (Layout::SCALAR, Layout::SCALAR);
                 let x = rows.view(run, &mut of_x)?;
@@ -70,13 +93,15 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
             })
         }
         Op::LayerNorm { x, weight, bias, eps } => {
-            let dtypes: Vec<_> = [weight, bias].into_iter().flatten().map(|value| planner.dtype(value)).collect();
+            let dtypes: Vec<_> =
+                [weight, bias].into_iter().flatten().map(|value| planner.dtype(value)).collect();
             let floats = [weight, bias].into_iter().flatten().all(|value| is_float(planner, value));
             if !is_float(planner, x) || !floats || dtypes.windows(2).any(|pair| pair[0] != pair[1]) {
                 return None;
             }
             let rows = DenseRows::plan(planner, node, x)?;
-            let weight = weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
+            let weight =
+                weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
             let bias = bias.map(|bias| DenseRows::plan(planner, node, bias).ok_or(())).transpose().ok()?;
             Box::new(move |run| {
                 let (mut of_x, mut of_weight, mut of_bias) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);

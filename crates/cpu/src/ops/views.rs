@@ -3,9 +3,9 @@
 
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
+use crate::plan::Planner;
 use crate::plan::lifetimes::Sharing;
 use crate::plan::types::counted;
-use crate::plan::Planner;
 use crate::run::{Kernel, Run, Slot};
 use pteron_ir::op::IntArg;
 use pteron_ir::rules::{SliceRange, slice_range};
@@ -56,7 +56,8 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
         }),
         Op::Slice { x, axis, start, stop, step } => Box::new(move |run| {
             let (axis, range) = range(run, x, &axis, (&start, &stop, step))?;
-            let (offset, layout) = run.slot(x).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
+            let (offset, layout) =
+                run.slot(x).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
             let slot = moved(run, x, offset, Some(layout))?;
             run.set(first, slot);
             Ok(())

@@ -1,6 +1,7 @@
 //! When values are needed and which of them share memory. Nodes are numbered in execution order (pre-order over
 //! nested blocks); a value lives from where it is made to where it, or a view of it, is last read.
 
+use super::chains::{Chains, is_view};
 use super::types::Types;
 use pteron_ir::{Block, Graph, Node, Op, ValueId};
 
@@ -39,9 +40,10 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    pub(crate) fn of(graph: &Graph, types: &Types) -> Lifetimes {
+    pub(crate) fn of(graph: &Graph, types: &Types, chains: &Chains) -> Lifetimes {
         let mut walk = Walk {
             types,
+            chains,
             lives: vec![Life { from: 0, to: 0, sharing: Sharing::Own }; graph.values.len()],
             spans: Vec::new(),
             number: 0,
@@ -174,6 +176,7 @@ fn updated(node: &Node) -> Option<(ValueId, [Option<ValueId>; 2])> {
 
 struct Walk<'a> {
     types: &'a Types,
+    chains: &'a Chains,
     lives: Vec<Life>,
     spans: Vec<usize>,
     number: usize,
@@ -189,8 +192,9 @@ impl Walk<'_> {
             self.spans.push(0);
             let mut operands = Vec::new();
             node.for_each_operand(|value| operands.push(value));
+            let place = self.chains.place(own);
             for &value in &operands {
-                self.read(value, own);
+                self.read(value, place);
             }
             reads.extend(operands);
             match &node.op {
@@ -251,9 +255,7 @@ fn sharing(node: &Node, types: &Types) -> Sharing {
         | Op::Split { x, .. }
         | Op::Flip { x, .. } => Sharing::View(*x),
         Op::Reshape { x, .. } | Op::Contiguous { x } => Sharing::MaybeView(*x),
-        Op::AsType { x, scalar_type } if types.tensor(*x).is_some_and(|ty| ty.dtype == *scalar_type) => {
-            Sharing::View(*x)
-        }
+        Op::AsType { x, .. } if is_view(node, types) => Sharing::View(*x),
         _ => Sharing::Own,
     }
 }

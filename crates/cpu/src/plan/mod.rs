@@ -4,6 +4,7 @@
 //! any position replays one plan.
 
 pub(crate) mod arena;
+pub(crate) mod chains;
 pub(crate) mod lifetimes;
 pub(crate) mod types;
 
@@ -13,11 +14,12 @@ use crate::ops;
 use crate::ops::rope::TableKey;
 use crate::run::Step;
 use arena::Span;
+use chains::Chains;
 use lifetimes::{Lifetimes, Sharing};
 use pteron_format::Limits;
-use pteron_ir::op::IntArg;
-use pteron_ir::{Effect, Graph, Op, Ssa, TypeSource, ValueId};
+use pteron_ir::{Effect, Graph, Node, Op, Ssa, TypeSource, ValueId};
 use pteron_kernels::path::Path;
+use pteron_kernels::quant::InputLayout;
 use pteron_runtime::reference::extent;
 use pteron_runtime::{Error, Precision, Result};
 use pteron_tensor::DType;
@@ -91,6 +93,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) types: &'a Types,
     pub(crate) lifetimes: &'a Lifetimes,
     pub(crate) storage: &'a [Storage],
+    producers: HashMap<ValueId, &'a Node>,
+    pub(crate) chains: &'a Chains,
     pub(crate) prepared: &'a Prepared,
     pub(crate) path: Path,
     pub(crate) precision: Precision,
@@ -99,22 +103,21 @@ pub(crate) struct Planner<'a> {
     pub(crate) depth: usize,
     /// Tables of turns that several nodes share, by what they are made of.
     pub(crate) tables: HashMap<TableKey, usize>,
+    /// Activations prepared for quantised weights: of which value, in which form, where.
+    pub(crate) inputs: Vec<(ValueId, InputLayout, usize)>,
     /// Scratch asked for so far.
     pub(crate) scratch: Vec<Span>,
     pub(crate) work: u64,
 }
 
 impl Planner<'_> {
-    pub(crate) fn dtype(&self, value: ValueId) -> Option<DType> {
-        self.types.tensor(value).map(|tensor| tensor.dtype)
+    /// The node that makes a value.
+    pub(crate) fn producer(&self, value: ValueId) -> Option<&Node> {
+        self.producers.get(&value).copied()
     }
 
-    /// The number that an argument always is.
-    pub(crate) fn known(&self, arg: &IntArg<ValueId>) -> Option<i64> {
-        match arg {
-            IntArg::Literal(number) => Some(*number),
-            IntArg::Value(value) => self.types.known_int(*value),
-        }
+    pub(crate) fn dtype(&self, value: ValueId) -> Option<DType> {
+        self.types.tensor(value).map(|tensor| tensor.dtype)
     }
 
     /// The most elements of a tensor, for scratch.
@@ -152,7 +155,8 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Plan> {
         let types = Types::of(graph, shapes);
-        let lifetimes = Lifetimes::of(graph, &types);
+        let chains = Chains::of(graph, &types, making.path);
+        let lifetimes = Lifetimes::of(graph, &types, &chains);
         let count = graph.values.len();
         let mut storage = vec![Storage::None; count];
         for (index, constant) in graph.constants.iter().enumerate() {
@@ -174,7 +178,9 @@ impl Plan {
             let slot = &mut storage[value.0 as usize];
             let (Storage::None, Some(_)) = (*slot, types.tensor(value)) else { return Ok(()) };
             let life = lifetimes.life(value);
-            if matches!(life.sharing, Sharing::View(_) | Sharing::InPlace(_)) || lifetimes.root(value) != value {
+            if matches!(life.sharing, Sharing::View(_) | Sharing::InPlace(_))
+                || lifetimes.root(value) != value
+            {
                 *slot = Storage::View;
                 return Ok(());
             }
@@ -183,7 +189,12 @@ impl Plan {
                 Some(bytes) if known || bytes <= LARGEST_PLANNED_BOUND => {
                     if bytes as u64 > limits.tensor_bytes {
                         let (what, limit) = ("a result", "tensor_bytes");
-                        return Err(Error::Limit { what, limit, found: bytes as u64, allowed: limits.tensor_bytes });
+                        return Err(Error::Limit {
+                            what,
+                            limit,
+                            found: bytes as u64,
+                            allowed: limits.tensor_bytes,
+                        });
                     }
                     planned.push(value);
                     spans.push(Span { from: life.from, to: lifetimes.end_of_root(value), bytes });
@@ -197,7 +208,7 @@ impl Plan {
             }
             Ok(())
         };
-        for value in made(graph) {
+        for value in made(graph, &chains) {
             place(value, &mut storage)?;
         }
 
@@ -206,12 +217,15 @@ impl Plan {
             types: &types,
             lifetimes: &lifetimes,
             storage: &storage,
+            producers: producers(graph),
+            chains: &chains,
             prepared,
             path: making.path,
             precision: making.precision,
             threads: making.threads,
             depth: 0,
             tables: HashMap::new(),
+            inputs: Vec::new(),
             scratch: Vec::new(),
             work: 0,
         };
@@ -246,8 +260,10 @@ impl Plan {
             if let Some(number) = types.known_int(value) {
                 numbers.push((value, number));
             }
-            if let (Storage::Arena { .. } | Storage::Constant(_) | Storage::Buffer(_) | Storage::Input(_), Some(sizes)) =
-                (storage[index], types.sizes(value))
+            if let (
+                Storage::Arena { .. } | Storage::Constant(_) | Storage::Buffer(_) | Storage::Input(_),
+                Some(sizes),
+            ) = (storage[index], types.sizes(value))
             {
                 let layout = Layout::row_major(&sizes)
                     .ok_or_else(|| Error::Invalid(format!("%{index} has {} axes", sizes.len())))?;
@@ -278,11 +294,21 @@ impl Plan {
     }
 }
 
-/// Every value that nodes and blocks make.
-fn made(graph: &Graph) -> Vec<ValueId> {
-    let mut values = Vec::new();
+/// By value, the node that makes it.
+fn producers(graph: &Graph) -> HashMap<ValueId, &Node> {
+    let mut producers = HashMap::new();
+    graph.for_each_node(|node, _| producers.extend(node.results.iter().map(|&value| (value, node))));
+    producers
+}
+
+/// Every value that nodes and blocks make in memory.
+fn made(graph: &Graph, chains: &Chains) -> Vec<ValueId> {
+    let (mut values, mut number) = (Vec::new(), 0);
     graph.for_each_node(|node, _| {
-        values.extend(&node.results);
+        if !chains.is_inner(number) {
+            values.extend(&node.results);
+        }
+        number += 1;
         node.for_each_block(|block| values.extend(&block.params));
     });
     values

@@ -1,7 +1,9 @@
 //! The types of all values for one input signature: known sizes wherever the inputs' sizes decide them, upper
 //! bounds wherever a number read from data does.
 
-use pteron_ir::{Block, Dim, Graph, Node, Op, RuleError, Symbol, Symbols, TensorType, Type, TypeSource, ValueId, infer};
+use pteron_ir::{
+    Block, Dim, Graph, Node, Op, RuleError, Symbol, Symbols, TensorType, Type, TypeSource, ValueId, infer,
+};
 use std::collections::HashMap;
 
 /// Types by value, where they are known already.

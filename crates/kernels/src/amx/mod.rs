@@ -1,4 +1,5 @@
-//! Matrix tiles of x86: permission, configuration and the instructions, which stable Rust has no functions for.
+//! Matrix tiles of x86: permission, configuration and the instructions, which stable Rust has no functions
+//! for.
 
 #[cfg(target_arch = "x86_64")]
 mod tiles;

@@ -1,5 +1,6 @@
 //! Eight tiles of 16 rows and 64 bytes. The configuration belongs to a thread: whoever multiplies holds a
-//! [`Configured`], which sets it up and gives the tiles back when dropped, so that a switch of threads need not save them.
+//! [`Configured`], which sets it up and gives the tiles back when dropped, so that a switch of threads need
+//! not save them.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
@@ -43,8 +44,8 @@ fn request_tile_data() -> bool {
     const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
     const XFEATURE_XTILEDATA: i64 = 18;
     let result: i64;
-    // SAFETY: a system call that reads its two register arguments and touches no memory of ours; the clobbered registers
-    // are named.
+    // SAFETY: a system call that reads its two register arguments and touches no memory of ours; the
+    // clobbered registers are named.
     unsafe {
         asm!(
             "syscall",
@@ -97,7 +98,8 @@ impl Configured {
 
     /// Zeroes tile `T`.
     pub fn zero<const T: u8>(&self) {
-        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never
+        // uses.
         unsafe { asm!("tilezero tmm{t}", t = const T, options(nostack, nomem, preserves_flags)) };
     }
 
@@ -131,10 +133,11 @@ impl Configured {
         }
     }
 
-    /// `C += A * B` in f32. A: 16 rows of 32 bf16. B: 16 rows, row `r` with elements `2r` and `2r + 1` of 16 columns as
-    /// pairs of bf16. C: 16 rows of 16 f32.
+    /// `C += A * B` in f32. A: 16 rows of 32 bf16. B: 16 rows, row `r` with elements `2r` and `2r + 1` of 16
+    /// columns as pairs of bf16. C: 16 rows of 16 f32.
     pub fn multiply_bf16<const C: u8, const A: u8, const B: u8>(&self) {
-        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never
+        // uses.
         unsafe {
             asm!(
                 "tdpbf16ps tmm{c}, tmm{a}, tmm{b}",
@@ -143,9 +146,11 @@ impl Configured {
         }
     }
 
-    /// `C += A * B` in i32, A unsigned and B signed bytes. B's row `r` has elements `4r..4r + 4` of 16 columns.
+    /// `C += A * B` in i32, A unsigned and B signed bytes. B's row `r` has elements `4r..4r + 4` of 16
+    /// columns.
     pub fn multiply_u8_i8<const C: u8, const A: u8, const B: u8>(&self) {
-        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never uses.
+        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never
+        // uses.
         unsafe {
             asm!(
                 "tdpbusd tmm{c}, tmm{a}, tmm{b}",
@@ -167,6 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::print_stdout)] // what is not run is said
     fn a_product_of_bytes_is_exact() {
         let Some(tiles) = Configured::new() else {
             println!("not run: this machine has no permitted tiles");

@@ -37,27 +37,27 @@ fn ranges(sizes: &Sizes, threads: usize) -> usize {
 }
 
 /// Floats of one partial result: sums of values, largest scores, sums of weights.
-fn partial_floats(sizes: &Sizes) -> usize {
-    sizes.rows() * (padded(sizes.values) + 2)
+fn partial_floats(sizes: &Sizes, rows: usize) -> usize {
+    rows * (padded(sizes.values) + 2)
 }
 
 /// Floats that a task works with: queries and weights of a block.
-fn work_floats(sizes: &Sizes) -> usize {
-    sizes.rows() * (padded(sizes.features) + BLOCK)
+fn work_floats(sizes: &Sizes, rows: usize) -> usize {
+    rows * (padded(sizes.features) + BLOCK)
 }
 
+/// Enough for these sizes and all smaller ones, because scratch is planned for the largest.
 pub(super) fn scratch_floats(sizes: &Sizes, threads: usize) -> usize {
-    if sizes.rows() > MAX_ROWS {
-        return 0;
-    }
-    let items = sizes.batch * sizes.shared * ranges(sizes, threads);
-    items * (partial_floats(sizes) + work_floats(sizes))
+    let rows = sizes.rows().min(MAX_ROWS);
+    // Heads times ranges are at most that, however few heads there are.
+    let items = sizes.batch * sizes.shared + 2 * threads;
+    items * (partial_floats(sizes, rows) + work_floats(sizes, rows))
 }
 
 pub(super) fn run(pool: &Pool, job: &Job<'_>, scratch: &mut [f32]) {
     let sizes = &job.sizes;
     let (ranges, heads) = (ranges(sizes, pool.threads()), sizes.batch * sizes.shared);
-    let (partial, work) = (partial_floats(sizes), work_floats(sizes));
+    let (partial, work) = (partial_floats(sizes, sizes.rows()), work_floats(sizes, sizes.rows()));
     let visible = job.visible(0, sizes.queries - 1);
     let scratch = Shared::new(scratch.as_mut_ptr());
     let cost = visible.len() * sizes.rows() * (sizes.features + sizes.values) / 16;
@@ -86,7 +86,9 @@ pub(super) fn run(pool: &Pool, job: &Job<'_>, scratch: &mut [f32]) {
     }
     for head in 0..heads {
         // SAFETY: all items are done; partial results of one head lie at equal distances.
-        unsafe { merge(job, head, ranges, scratch.get().add(head * ranges * (partial + work)), partial + work) };
+        unsafe {
+            merge(job, head, ranges, scratch.get().add(head * ranges * (partial + work)), partial + work)
+        };
     }
 }
 
@@ -179,11 +181,22 @@ impl<T: Stored> Kernel for Few<'_, T> {
             while key < keys.end {
                 let (place, run) = job.place(key);
                 let count = run.min(keys.end - key).min(BLOCK);
+                let hidden = (0..rows).all(|row| {
+                    let (head, query) = job.row(shared, row);
+                    job.is_hidden((batch, head, query), key..key + count)
+                });
+                if hidden {
+                    key += count;
+                    continue;
+                }
                 let block = keys_at.offset(place as isize * ks[2]);
                 scores::<S, T>(block, ks[2], count, queries, rows, width, sizes.features, weights);
                 if !job.is_open(0, last, &(key..key + count)) {
                     for row in 0..rows {
                         let (head, query) = job.row(shared, row);
+                        if job.is_plain((batch, head, query), key..key + count) {
+                            continue;
+                        }
                         for i in 0..count {
                             let score = weights.add(row * BLOCK + i);
                             score.write(job.masked((batch, head, query), key + i, score.read()));
@@ -226,7 +239,7 @@ unsafe fn scores<S: Simd, T: Stored>(
             while row < rows {
                 let tile = (rows - row).min(TILE);
                 let from = queries.add(row * width);
-                with_rows!(tile, M => {
+                with_rows!(4, tile, M => {
                     let sums = dots::<S, T, M>(features, from, width, four);
                     for (m, sums) in sums.iter().enumerate() {
                         for (n, &sum) in sums.iter().enumerate().take(count - i) {
@@ -315,7 +328,7 @@ unsafe fn add_values<S: Simd, T: Stored>(
             unsafe {
                 let sums = state.sums.add(row * state.width + column);
                 let (values, weights) = (values.add(column), weights.add(row * BLOCK));
-                with_rows!(tile, M => match vectors {
+                with_rows!(4, tile, M => match vectors {
                     4 => add_tile::<S, T, M, 4>(values, stride, count, weights, sums, state.width),
                     3 => add_tile::<S, T, M, 3>(values, stride, count, weights, sums, state.width),
                     2 => add_tile::<S, T, M, 2>(values, stride, count, weights, sums, state.width),

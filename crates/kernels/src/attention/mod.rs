@@ -5,11 +5,14 @@
 //! threads share heads and ranges of keys. Many queries (prefill) go through tiles of rows, whose limit is the
 //! multiply-add units. A query that may see no key gives zeros.
 
+mod block;
 mod few;
 mod many;
 mod scratch;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 use crate::path::Path;
 use crate::pool::Pool;
@@ -91,7 +94,8 @@ impl Attention<'_> {
     /// # Panics
     /// When the tensors do not have four axes that fit each other.
     pub fn sizes(&self) -> Sizes {
-        let (&[batch, heads, queries, features], &[_, shared, rows, _]) = (self.q.sizes(), self.k.sizes()) else {
+        let (&[batch, heads, queries, features], &[_, shared, rows, _]) = (self.q.sizes(), self.k.sizes())
+        else {
             panic!("attention needs four axes");
         };
         let keys = self.ring.map_or(rows, |ring| ring.live);
@@ -114,13 +118,7 @@ impl Attention<'_> {
 ///
 /// # Panics
 /// When sizes do not fit, a dtype is no float of at most 32 bits (a mask may be bool), or scratch is too small.
-pub fn attention(
-    pool: &Pool,
-    path: Path,
-    out: &ViewMut<'_>,
-    attention: &Attention<'_>,
-    scratch: &mut [u8],
-) {
+pub fn attention(pool: &Pool, path: Path, out: &ViewMut<'_>, attention: &Attention<'_>, scratch: &mut [u8]) {
     let sizes = attention.sizes();
     assert_eq!(out.sizes(), [sizes.batch, sizes.heads, sizes.queries, sizes.values]);
     assert!(scratch.len() >= scratch_bytes(&sizes, pool.threads()), "scratch is too small");
@@ -175,7 +173,15 @@ impl Job<'_> {
     ///
     /// # Safety
     /// `to` has room for `width` elements, at `step` from each other; indices are inside.
-    unsafe fn load_query(&self, batch: usize, head: usize, query: usize, to: *mut f32, step: usize, width: usize) {
+    unsafe fn load_query(
+        &self,
+        batch: usize,
+        head: usize,
+        query: usize,
+        to: *mut f32,
+        step: usize,
+        width: usize,
+    ) {
         let q = &self.attention.q;
         let s = q.strides();
         let first = batch as isize * s[0] + head as isize * s[1] + query as isize * s[2];
@@ -235,6 +241,46 @@ impl Job<'_> {
                         score + rounded(read(mask.data(), mask.dtype(), at), self.attention.q.dtype())
                     }
                 }
+            }
+        }
+    }
+
+    /// Whether the mask hides a range of keys from a query, so that they need not be read. Only a tensor is asked:
+    /// [`Job::visible`] has dealt with the others.
+    fn is_hidden(&self, (batch, head, query): (usize, usize, usize), keys: std::ops::Range<usize>) -> bool {
+        let Mask::Tensor(mask) = self.attention.mask else { return false };
+        let s = mask.strides();
+        let at = batch as isize * s[0] + head as isize * s[1] + query as isize * s[2];
+        let (data, dtype) = (mask.data(), mask.dtype());
+        keys.into_iter().all(|key| {
+            let at = at + key as isize * s[3];
+            // SAFETY: the element lies in the view.
+            unsafe {
+                match dtype {
+                    DType::Bool => data.offset(at).read() == 0,
+                    _ => read(data, dtype, at) == f32::NEG_INFINITY,
+                }
+            }
+        })
+    }
+
+    /// Whether a tensor mask changes nothing for a query and a range of keys, so that scores stay as they are.
+    fn is_plain(&self, (batch, head, query): (usize, usize, usize), keys: std::ops::Range<usize>) -> bool {
+        let Mask::Tensor(mask) = self.attention.mask else { return false };
+        let s = mask.strides();
+        let at =
+            batch as isize * s[0] + head as isize * s[1] + query as isize * s[2] + keys.start as isize * s[3];
+        // SAFETY: the elements lie in the view, side by side where they are read as a slice.
+        unsafe {
+            match mask.dtype() {
+                DType::Bool if s[3] == 1 => {
+                    let bytes = std::slice::from_raw_parts(mask.data().offset(at), keys.len());
+                    !bytes.contains(&0)
+                }
+                DType::Bool => {
+                    (0..keys.len() as isize).all(|i| mask.data().offset(at + i * s[3]).read() != 0)
+                }
+                dtype => (0..keys.len() as isize).all(|i| read(mask.data(), dtype, at + i * s[3]) == 0.0),
             }
         }
     }

@@ -4,7 +4,7 @@ use super::Sizes;
 use super::few;
 use super::many;
 
-/// Bytes of scratch for any attention of these sizes with a pool of so many threads, whatever path and mask.
+/// Bytes of scratch for any attention of these or smaller sizes with a pool of so many threads, whatever path and mask.
 pub fn scratch_bytes(sizes: &Sizes, threads: usize) -> usize {
     let floats = few::scratch_floats(sizes, threads).max(many::scratch_floats(sizes, threads));
     // Room to align.

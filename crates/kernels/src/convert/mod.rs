@@ -98,7 +98,11 @@ mod tests {
                 if value.is_nan() {
                     assert!(got.0.is_nan() && got.1.is_nan());
                 } else {
-                    assert_eq!((got.0.to_bits(), got.1.to_bits()), (half.to_bits(), brain.to_bits()), "{value:e}");
+                    assert_eq!(
+                        (got.0.to_bits(), got.1.to_bits()),
+                        (half.to_bits(), brain.to_bits()),
+                        "{value:e}"
+                    );
                 }
             }
         }

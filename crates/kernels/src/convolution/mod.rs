@@ -11,7 +11,6 @@ use crate::path::Path;
 use crate::pool::Pool;
 use crate::split::{Shared, in_parts};
 use crate::view::{View, ViewMut};
-use pteron_tensor::DType;
 
 /// The most axes that a kernel runs over.
 const MAX_AXES: usize = 3;
@@ -125,7 +124,11 @@ impl Shape<'_> {
         let axes = self.axes.len();
         assert!((1..=MAX_AXES).contains(&axes), "one to three axes");
         assert!(self.input.len() == axes && self.kernel.len() == axes && self.output.len() == axes);
-        assert!(self.groups > 0 && self.channels.is_multiple_of(self.groups) && self.filters.is_multiple_of(self.groups));
+        assert!(
+            self.groups > 0
+                && self.channels.is_multiple_of(self.groups)
+                && self.filters.is_multiple_of(self.groups)
+        );
         assert!(self.axes.iter().all(|axis| axis.stride > 0), "a stride is at least 1");
     }
 }
@@ -205,7 +208,7 @@ pub fn convolution(
     }
 }
 
-/// Collects what lies under the kernel at each output position: rows of [taps][channels of the group], zero where there
+/// Collects what lies under the kernel at each output position: rows of `[taps][channels of the group]`, zero where there
 /// is no input.
 fn collect(
     pool: &Pool,
@@ -219,7 +222,8 @@ fn collect(
     let to = Shared::new(to);
     in_parts(pool, rows.len(), 1, taps * (depth * size / 16 + 4), &|range| {
         for row in range {
-            let (batch, position) = ((rows.start + row) / shape.positions(), (rows.start + row) % shape.positions());
+            let (batch, position) =
+                ((rows.start + row) / shape.positions(), (rows.start + row) % shape.positions());
             for tap in 0..taps {
                 // SAFETY: the row is inside the block, and is this task's; a position that `meet` names is inside the input.
                 unsafe {
@@ -236,9 +240,4 @@ fn collect(
             }
         }
     });
-}
-
-/// Whether a dtype can be convolved.
-pub fn supports(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }

@@ -155,7 +155,11 @@ mod tests {
                 place += left % sizes[axis] * strides[axis] as usize;
                 left /= sizes[axis];
             }
-            assert_eq!(out[at * size..][..size], x[place * size..][..size], "{sizes:?} {order:?} {dtype} {at}");
+            assert_eq!(
+                out[at * size..][..size],
+                x[place * size..][..size],
+                "{sizes:?} {order:?} {dtype} {at}"
+            );
         }
     }
 

@@ -72,7 +72,8 @@ impl Transpose {
                 let rows = TILE.min(self.rows.size - band);
                 // SAFETY: the band lies inside both sides; bands are disjoint.
                 unsafe {
-                    let (to, from) = (out.get().offset(to * size as isize), x.get().offset(from * size as isize));
+                    let (to, from) =
+                        (out.get().offset(to * size as isize), x.get().offset(from * size as isize));
                     match size {
                         1 => self.band::<u8>(to, from, rows),
                         2 => self.band::<u16>(to, from, rows),

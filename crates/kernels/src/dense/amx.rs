@@ -6,8 +6,10 @@ use super::One;
 use crate::amx::Configured;
 use crate::path::Path;
 use crate::pool::Pool;
+use crate::simd::transpose_16;
 use crate::split::{Shared, in_parts};
 use pteron_tensor::DType;
+use std::arch::x86_64::{_mm512_loadu_ps, _mm512_setzero_ps, _mm512_storeu_ps};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Terms of one tile.
@@ -29,8 +31,15 @@ pub(super) fn run(pool: &Pool, one: &One, scratch: &mut [f32]) {
     let packed = Shared::new(scratch.as_mut_ptr().cast::<u32>());
     in_parts(pool, panels, 1, panel_floats, &|range| {
         for panel in range {
-            // SAFETY: the panel has its own room; rows behind the last are zeros.
-            unsafe { pack(one, panel * PAIR, packed.get().add(panel * panel_floats)) };
+            let to = packed.get().wrapping_add(panel * panel_floats);
+            // SAFETY: the panel has its own room; rows behind the last are zeros; the path has AVX-512.
+            unsafe {
+                if one.a.strides[1] == 1 && (panel + 1) * PAIR <= one.rows {
+                    pack_whole(one, panel * PAIR, to);
+                } else {
+                    pack(one, panel * PAIR, to);
+                }
+            }
         }
     });
     let own = Shared::new(scratch[panels * panel_floats..].as_mut_ptr());
@@ -54,7 +63,7 @@ pub(super) fn run(pool: &Pool, one: &One, scratch: &mut [f32]) {
     });
 }
 
-/// Packs rows as pairs of terms: [inner / 2][PAIR].
+/// Packs rows as pairs of terms: `[inner / 2][PAIR]`.
 ///
 /// # Safety
 /// There is room for that at `to`.
@@ -67,6 +76,28 @@ unsafe fn pack(one: &One, first: usize, to: *mut u32) {
                 let term = |j: usize| u32::from(one.a.at(row, j).cast::<u16>().read());
                 let value = if row < one.rows { term(2 * pair) | term(2 * pair + 1) << 16 } else { 0 };
                 to.add(pair * PAIR + i).write(value);
+            }
+        }
+    }
+}
+
+/// The same for rows that are all there and dense: sixteen rows of sixteen pairs at a time.
+///
+/// # Safety
+/// As [`pack`]; AVX-512 is there.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn pack_whole(one: &One, first: usize, to: *mut u32) {
+    for i in (0..PAIR).step_by(16) {
+        for term in (0..one.inner).step_by(TERMS) {
+            // SAFETY: the caller's promise; a pair of bf16 is moved as one element.
+            unsafe {
+                let mut rows = [_mm512_setzero_ps(); 16];
+                for (j, row) in rows.iter_mut().enumerate() {
+                    *row = _mm512_loadu_ps(one.a.at(first + i + j, term).cast());
+                }
+                for (j, pairs) in transpose_16(rows).into_iter().enumerate() {
+                    _mm512_storeu_ps(to.add((term / 2 + j) * PAIR + i).cast(), pairs);
+                }
             }
         }
     }

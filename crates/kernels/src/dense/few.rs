@@ -67,7 +67,7 @@ impl<T: Stored> Kernel for ByInner<'_, T> {
                 // SAFETY: rows and columns are inside their matrices, which are dense along the inner axis; tasks
                 // have columns of their own.
                 unsafe {
-                    with_rows!(rows, M => {
+                    with_rows!(6, rows, M => {
                         let sums = dots::<S, T, M>(one.inner, a.add(row * stride), stride, four);
                         for (m, sums) in sums.iter().enumerate() {
                             for (n, &sum) in sums.iter().enumerate().take(count) {
@@ -101,68 +101,80 @@ struct ByColumn<'a, T> {
     of: std::marker::PhantomData<T>,
 }
 
+/// Columns whose sums are kept in the nearest cache while rows of the weight stream by.
+const PANEL: usize = 512;
+/// Rows of the weight that are added at a time.
+const TERMS: usize = 16;
+
 impl<T: Stored> Kernel for ByColumn<'_, T> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let ByColumn { one, a, row: stride, columns, .. } = self;
         let step = (S::ACCUMULATORS / 4).clamp(1, 6);
-        let mut column = columns.start;
-        while column < columns.end {
-            let left = columns.end - column;
-            let vectors = (left / S::LANES).min(4);
-            let mut row = 0;
-            while row < one.rows {
-                let rows = (one.rows - row).min(step);
-                // SAFETY: as in `ByInner`.
-                unsafe {
-                    let a = a.add(row * stride);
-                    with_rows!(rows, M => match vectors {
-                        4 => columns_of::<S, T, M, 4>(one, a, stride, row, column),
-                        1..4 => columns_of::<S, T, M, 1>(one, a, stride, row, column),
-                        _ => {
-                            let b = one.b.at(0, column).cast_const().cast::<T>();
-                            let ldb = one.b.strides[0] as usize;
-                            let sums = ragged::<S, T, M>(one.inner, a, stride, 1, b, ldb, left);
-                            for (m, sum) in sums.into_iter().enumerate() {
-                                let mut lanes = [0f32; 16];
-                                S::store(lanes.as_mut_ptr(), sum);
-                                one.finish_row(row + m, column, lanes.as_ptr(), left);
-                            }
-                        }
-                    });
+        let mut sums = [[0f32; PANEL]; super::FEW_ROWS];
+        for first in columns.clone().step_by(PANEL) {
+            let width = PANEL.min(columns.end - first);
+            sums[..one.rows].iter_mut().for_each(|sums| sums[..width].fill(0.0));
+            for start in (0..one.inner).step_by(TERMS) {
+                let terms = TERMS.min(one.inner - start);
+                let mut row = 0;
+                while row < one.rows {
+                    let rows = (one.rows - row).min(step);
+                    // SAFETY: rows, terms and columns are inside their matrices, whose columns are dense.
+                    unsafe {
+                        let a = a.add(row * stride + start);
+                        let b = one.b.at(start, first).cast_const().cast::<T>();
+                        let ldb = one.b.strides[0] as usize;
+                        let to = sums[row].as_mut_ptr();
+                        with_rows!(6, rows, M => add_columns::<S, T, M>(terms, a, stride, b, ldb, to, width));
+                    }
+                    row += rows;
                 }
-                row += rows;
             }
-            column += match vectors {
-                4 => 4 * S::LANES,
-                1..4 => S::LANES,
-                _ => left,
-            };
+            for (row, sums) in sums[..one.rows].iter().enumerate() {
+                // SAFETY: tasks have columns of their own.
+                unsafe { one.finish_row(row, first, sums.as_ptr(), width) };
+            }
         }
     }
 }
 
+/// Adds products of `M` rows with a few rows of the weight to sums that lie `PANEL` apart.
+///
 /// # Safety
-/// `M` rows and `N` vectors of columns are inside their matrices.
+/// `M` rows and `width` columns are there.
 #[inline(always)]
-unsafe fn columns_of<S: Simd, T: Stored, const M: usize, const N: usize>(
-    one: &One,
+unsafe fn add_columns<S: Simd, T: Stored, const M: usize>(
+    terms: usize,
     a: *const f32,
     stride: usize,
-    row: usize,
-    column: usize,
+    b: *const T,
+    ldb: usize,
+    sums: *mut f32,
+    width: usize,
 ) {
-    // SAFETY: the caller's promise; no vector has more than 16 lanes, and there are at most four.
+    let mut column = 0;
+    // SAFETY: the caller's promise; whole vectors first, then the rest.
     unsafe {
-        let b = one.b.at(0, column).cast_const().cast::<T>();
-        let sums = tile::<S, T, M, N>(one.inner, a, stride, 1, b, one.b.strides[0] as usize);
-        for (m, sums) in sums.into_iter().enumerate() {
-            let mut lanes = [0f32; 64];
-            for (n, sum) in sums.into_iter().enumerate() {
-                S::store(lanes.as_mut_ptr().add(n * S::LANES), sum);
+        while column + 4 * S::LANES <= width {
+            let tile = tile::<S, T, M, 4>(terms, a, stride, 1, b.add(column), ldb);
+            for (m, tile) in tile.into_iter().enumerate() {
+                for (n, sum) in tile.into_iter().enumerate() {
+                    let at = sums.add(m * PANEL + column + n * S::LANES);
+                    S::store(at, S::add(S::load(at), sum));
+                }
             }
-            one.finish_row(row + m, column, lanes.as_ptr(), N * S::LANES);
+            column += 4 * S::LANES;
+        }
+        while column < width {
+            let count = S::LANES.min(width - column);
+            let tile = ragged::<S, T, M>(terms, a, stride, 1, b.add(column), ldb, count);
+            for (m, sum) in tile.into_iter().enumerate() {
+                let at = sums.add(m * PANEL + column);
+                S::store_first(at, S::add(S::load_first(at, count), sum), count);
+            }
+            column += count;
         }
     }
 }

@@ -44,7 +44,14 @@ impl Kernel for Lanes {
 }
 
 /// Calls `f` with numbers below `items` and a part of the scratch that is the task's own.
-fn each_item(pool: &Pool, items: usize, cost: usize, scratch: *mut f32, floats: usize, f: &(dyn Fn(usize, *mut f32) + Sync)) {
+fn each_item(
+    pool: &Pool,
+    items: usize,
+    cost: usize,
+    scratch: *mut f32,
+    floats: usize,
+    f: &(dyn Fn(usize, *mut f32) + Sync),
+) {
     let (next, scratch) = (AtomicUsize::new(0), Shared::new(scratch));
     let tasks = if cost < 8_000 { 1 } else { pool.threads().min(items) };
     pool.run(tasks, &|task| {
@@ -87,18 +94,21 @@ pub(super) fn by_inner(pool: &Pool, one: &One, scratch: &mut [f32]) {
             unsafe {
                 let (a, stride) = broadcast_rows(one, first, count, start, terms, weights);
                 for panel in 0..panels {
-                    on(one.path, Block {
-                        terms,
-                        a,
-                        stride,
-                        rows: count,
-                        b: packed.get().add(panel * width * one.inner + start * width),
-                        width,
-                        vectors: 3,
-                        sums: sums.add(panel * width),
-                        row: padded,
-                        add: start > 0,
-                    });
+                    on(
+                        one.path,
+                        Block {
+                            terms,
+                            a,
+                            stride,
+                            rows: count,
+                            b: packed.get().add(panel * width * one.inner + start * width),
+                            width,
+                            vectors: 3,
+                            sums: sums.add(panel * width),
+                            row: padded,
+                            add: start > 0,
+                        },
+                    );
                 }
             }
         }
@@ -144,7 +154,7 @@ unsafe fn broadcast_rows(
     (to.cast_const(), BLOCK)
 }
 
-/// Packs rows of the left matrix as lanes: [inner][width].
+/// Packs rows of the left matrix as lanes: `[inner][width]`.
 ///
 /// # Safety
 /// The first row is inside; `to` has room for `width * inner` floats.
@@ -169,7 +179,7 @@ unsafe fn pack_rows(one: &One, first: usize, width: usize, to: *mut f32) {
     }
 }
 
-/// Writes sums of [columns][rows] to the result.
+/// Writes sums of `[columns][rows]` to the result.
 ///
 /// # Safety
 /// The columns are inside the result and nobody else's.
@@ -207,18 +217,21 @@ pub(super) fn by_column(pool: &Pool, one: &One, scratch: &mut [f32]) {
                     one.b.widen_row(one.path, start + term, first, to, count);
                     (count..width).for_each(|i| to.add(i).write(0.0));
                 }
-                on(one.path, Block {
-                    terms,
-                    a: a.get().add(start).cast_const(),
-                    stride,
-                    rows: one.rows,
-                    b: panel.cast_const(),
-                    width,
-                    vectors: 4,
-                    sums,
-                    row: width,
-                    add: start > 0,
-                });
+                on(
+                    one.path,
+                    Block {
+                        terms,
+                        a: a.get().add(start).cast_const(),
+                        stride,
+                        rows: one.rows,
+                        b: panel.cast_const(),
+                        width,
+                        vectors: 4,
+                        sums,
+                        row: width,
+                        add: start > 0,
+                    },
+                );
             }
         }
         for row in 0..one.rows {
@@ -240,12 +253,12 @@ struct Block {
     a: *const f32,
     stride: usize,
     rows: usize,
-    /// [terms][width].
+    /// `[terms][width]`.
     b: *const f32,
     width: usize,
     /// Vectors of the panel: 3 or 4.
     vectors: usize,
-    /// [rows][row].
+    /// `[rows][row]`.
     sums: *mut f32,
     row: usize,
     /// Whether there are sums to add to.
@@ -262,7 +275,7 @@ impl Kernel for Block {
             let rows = step.min(self.rows - row);
             // SAFETY: rows, terms and panels are there, as whoever made this kernel says.
             unsafe {
-                with_rows!(rows, M => {
+                with_rows!(8, rows, M => {
                     if self.vectors == 3 { self.tile::<S, M, 3>(row) } else { self.tile::<S, M, 4>(row) }
                 });
             }

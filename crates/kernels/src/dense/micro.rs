@@ -109,43 +109,22 @@ pub(crate) unsafe fn dots<S: Simd, T: Stored, const M: usize>(
     }
 }
 
-/// Calls a generic function with a number of rows as a constant.
+/// Calls a generic function with a number of rows as a constant, at most 4, 6 or 8: each number is code of its own.
 macro_rules! with_rows {
-    ($rows:expr, $M:ident => $call:expr) => {
+    (@ $rows:expr, $M:ident, $call:expr, $last:literal, $($count:literal)*) => {
         match $rows {
-            1 => {
-                const $M: usize = 1;
+            $($count => {
+                const $M: usize = $count;
                 $call
-            }
-            2 => {
-                const $M: usize = 2;
-                $call
-            }
-            3 => {
-                const $M: usize = 3;
-                $call
-            }
-            4 => {
-                const $M: usize = 4;
-                $call
-            }
-            5 => {
-                const $M: usize = 5;
-                $call
-            }
-            6 => {
-                const $M: usize = 6;
-                $call
-            }
-            7 => {
-                const $M: usize = 7;
-                $call
-            }
+            })*
             _ => {
-                const $M: usize = 8;
+                const $M: usize = $last;
                 $call
             }
         }
     };
+    (4, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 4, 1 2 3) };
+    (6, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 6, 1 2 3 4 5) };
+    (8, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 8, 1 2 3 4 5 6 7) };
 }
 pub(crate) use with_rows;

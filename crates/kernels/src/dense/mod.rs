@@ -47,7 +47,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Bytes of scratch that a product of one batch element needs, whatever the layout and path.
+/// Bytes of scratch that a product needs, of these sizes or fewer rows, whatever the layout, path and batch.
 pub fn scratch_bytes(rows: usize, inner: usize, columns: usize, threads: usize) -> usize {
     let floats = few::scratch_floats(rows, inner).max(many::scratch_floats(rows, inner, columns, threads));
     floats.saturating_mul(4).saturating_add(64)
@@ -68,7 +68,10 @@ pub fn product(pool: &Pool, path: Path, out: &ViewMut<'_>, product: &Product<'_>
     assert!(a.sizes()[rank - 2] == rows && b.sizes()[rank - 2..] == [inner, columns]);
     assert!(bias.is_none_or(|bias| bias.sizes() == out.sizes()));
     for dtype in [a.dtype(), b.dtype(), out.dtype()].into_iter().chain(bias.map(|bias| bias.dtype())) {
-        assert!(matches!(dtype, DType::F32 | DType::F16 | DType::BF16), "{dtype} is no float of at most 32 bits");
+        assert!(
+            matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
+            "{dtype} is no float of at most 32 bits"
+        );
     }
     assert!(scratch.len() >= scratch_bytes(rows, inner, columns, pool.threads()), "scratch is too small");
     if out.is_empty() {
@@ -94,8 +97,9 @@ pub fn product(pool: &Pool, path: Path, out: &ViewMut<'_>, product: &Product<'_>
             out: Plane::new(at(out.data(), 0, out.dtype()), out.dtype(), plane(out.strides())),
             a: Plane::new(at(a.data(), 1, a.dtype()), a.dtype(), plane(a.strides())),
             b: Plane::new(at(b.data(), 2, b.dtype()), b.dtype(), plane(b.strides())),
-            bias: bias
-                .map(|bias| Plane::new(at(bias.data(), 3, bias.dtype()), bias.dtype(), plane(bias.strides()))),
+            bias: bias.map(|bias| {
+                Plane::new(at(bias.data(), 3, bias.dtype()), bias.dtype(), plane(bias.strides()))
+            }),
             alpha: product.alpha,
             beta: product.beta,
             rows,

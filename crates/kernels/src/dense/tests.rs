@@ -58,7 +58,8 @@ fn every_layout_and_dtype_equals_the_sums() {
                 0..=2 => [0, 1, i],
                 _ => [0, c, 1],
             };
-            let a_strides = if layout == 4 { [i * rows as isize, 1, rows as isize] } else { [i * rows as isize, i, 1] };
+            let a_strides =
+                if layout == 4 { [i * rows as isize, 1, rows as isize] } else { [i * rows as isize, i, 1] };
             let bias = random.floats(columns);
             let sizes = [batch, rows, columns];
             let (a_sizes, b_sizes) = ([batch, rows, inner], [batch, inner, columns]);
@@ -66,8 +67,9 @@ fn every_layout_and_dtype_equals_the_sums() {
             let job = Product {
                 a: View::new(bytemuck::cast_slice(&a_bytes), a_type, 0, &a_sizes, &a_strides).unwrap(),
                 b: View::new(bytemuck::cast_slice(&b_bytes), b_type, 0, &b_sizes, &b_strides).unwrap(),
-                bias: with_bias
-                    .then(|| View::new(bytemuck::cast_slice(&bias), DType::F32, 0, &sizes, &[0, 0, 1]).unwrap()),
+                bias: with_bias.then(|| {
+                    View::new(bytemuck::cast_slice(&bias), DType::F32, 0, &sizes, &[0, 0, 1]).unwrap()
+                }),
                 alpha: 0.5,
                 beta: 2.0,
             };

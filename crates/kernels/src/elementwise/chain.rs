@@ -131,7 +131,9 @@ impl Chain {
         for (at, input) in inputs.iter().enumerate() {
             if walk.is_constant(at + 1) {
                 // SAFETY: as above; a view that is not empty has its first element.
-                unsafe { fill(registers[at].0.as_mut_ptr().cast(), input.data(), input.dtype().size(), BLOCK) };
+                unsafe {
+                    fill(registers[at].0.as_mut_ptr().cast(), input.data(), input.dtype().size(), BLOCK)
+                };
             }
         }
         let (mut cursor, mut at) = (walk.cursor(range.start), range.start);

@@ -381,16 +381,8 @@ fn erfc_positive<S: Simd>(x: f64) -> f64 {
 /// The error function near 0 by its series, for x within 0.5.
 #[inline(always)]
 fn erf_series<S: Simd>(x: f64) -> f64 {
-    let series = [
-        1.0,
-        -1.0 / 3.0,
-        1.0 / 10.0,
-        -1.0 / 42.0,
-        1.0 / 216.0,
-        -1.0 / 1320.0,
-        1.0 / 9360.0,
-        -1.0 / 75600.0,
-    ];
+    let series =
+        [1.0, -1.0 / 3.0, 1.0 / 10.0, -1.0 / 42.0, 1.0 / 216.0, -1.0 / 1320.0, 1.0 / 9360.0, -1.0 / 75600.0];
     FRAC_2_SQRT_PI * x * polynomial::<S, 8>(x * x, series)
 }
 
@@ -423,7 +415,8 @@ pub(crate) fn pow<S: Simd>(a: f32, b: f32) -> f32 {
     let is_odd = b.abs() < 16_777_216.0 && is_integer && !whole(0.5 * power);
     let negative = a.is_sign_negative();
     let signed = if negative && is_odd { -size } else { size };
-    let result = if negative && !is_integer && base != 0.0 && base > f64::NEG_INFINITY { f64::NAN } else { signed };
+    let result =
+        if negative && !is_integer && base != 0.0 && base > f64::NEG_INFINITY { f64::NAN } else { signed };
     let result = if base.abs() == 1.0 && b.is_infinite() { 1.0 } else { result };
     let result = if a.is_nan() || b.is_nan() { f64::NAN } else { result };
     if a == 1.0 || b == 0.0 { 1.0 } else { result as f32 }

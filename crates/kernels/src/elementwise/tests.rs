@@ -43,7 +43,15 @@ fn samples() -> Vec<f32> {
 }
 
 /// Largest distance in units in the last place, of values that are neither NaN nor below `tiny` in both.
-fn check_ulps(name: &str, path: Path, x: &[f32], got: &[f32], want: impl Fn(f64) -> f64, ulps: f64, tiny: f64) {
+fn check_ulps(
+    name: &str,
+    path: Path,
+    x: &[f32],
+    got: &[f32],
+    want: impl Fn(f64) -> f64,
+    ulps: f64,
+    tiny: f64,
+) {
     for (&x, &got) in x.iter().zip(got) {
         let exact = want(x.into());
         let want = exact as f32;
@@ -83,9 +91,8 @@ fn functions_are_right_to_the_stated_units() {
     use UnaryOp as Op;
     type Row = (Op, fn(f64) -> f64, f64, f64);
     let gelu: fn(f64) -> f64 = |x| 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2));
-    let gelu_tanh: fn(f64) -> f64 = |x| {
-        0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh())
-    };
+    let gelu_tanh: fn(f64) -> f64 =
+        |x| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh());
     let rows: &[Row] = &[
         (Op::Abs, f64::abs, 0.0, 0.0),
         (Op::Neg, |x| -x, 0.0, 0.0),
@@ -97,7 +104,20 @@ fn functions_are_right_to_the_stated_units() {
         (Op::Sqrt, f64::sqrt, 0.5, 0.0),
         (Op::Reciprocal, f64::recip, 0.5, 0.0),
         (Op::Rsqrt, |x| 1.0 / x.sqrt(), 0.51, 0.0),
-        (Op::Sign, |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { 0.0 }, 0.0, 0.0),
+        (
+            Op::Sign,
+            |x| {
+                if x > 0.0 {
+                    1.0
+                } else if x < 0.0 {
+                    -1.0
+                } else {
+                    0.0
+                }
+            },
+            0.0,
+            0.0,
+        ),
         (Op::Exp, f64::exp, 2.0, 1e-44),
         (Op::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 4.0, 1e-38),
         (Op::Silu, |x| x / (1.0 + (-x).exp()), 4.0, 1e-36),
@@ -137,8 +157,22 @@ fn functions_are_right_to_the_stated_units() {
 fn functions_of_two_numbers_follow_std() {
     use BinaryOp as Op;
     let mut random = Random::new(2);
-    let special =
-        [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, 0.5, -0.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30, 1e-30];
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        0.5,
+        -0.5,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1e30,
+        1e-30,
+    ];
     let mut pairs: Vec<(f32, f32)> =
         special.iter().flat_map(|&a| special.iter().map(move |&b| (a, b))).collect();
     for scale in [1.0, 20.0] {
@@ -169,10 +203,11 @@ fn functions_of_two_numbers_follow_std() {
     on_every_path(|path| {
         let compute = |op| {
             let chain = Chain::binary(op, [DType::F32, DType::F32], DType::F32, path).unwrap();
-            floats(&run(&chain, &[a.len()], &[
-                (bytemuck::cast_slice(&a), &[1]),
-                (bytemuck::cast_slice(&b), &[1]),
-            ]))
+            floats(&run(
+                &chain,
+                &[a.len()],
+                &[(bytemuck::cast_slice(&a), &[1]), (bytemuck::cast_slice(&b), &[1])],
+            ))
         };
         for &(op, want, ulps) in rows {
             for ((&(a, b), got), at) in pairs.iter().zip(compute(op)).zip(0..) {
@@ -180,14 +215,20 @@ fn functions_of_two_numbers_follow_std() {
                 let ulp = f32::from_bits(want.abs().to_bits().max(0x80_0000)) * f32::EPSILON;
                 let near = (got - want).abs() <= ulps as f32 * ulp;
                 let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
-                assert!(same || (near && got != 0.0), "{op:?} of {a}, {b} on {path} ({at}): {got}, not {want}");
+                assert!(
+                    same || (near && got != 0.0),
+                    "{op:?} of {a}, {b} on {path} ({at}): {got}, not {want}"
+                );
             }
         }
         for (&(a, b), got) in pairs.iter().zip(compute(Op::LogAddExp)) {
             let (x, y) = (f64::from(a), f64::from(b));
-            let want = if x == y && x.is_infinite() { x } else { maximum(x, y) + (-(x - y).abs()).exp().ln_1p() };
+            let want =
+                if x == y && x.is_infinite() { x } else { maximum(x, y) + (-(x - y).abs()).exp().ln_1p() };
             assert!(
-                got == want as f32 || (got.is_nan() && want.is_nan()) || (f64::from(got) - want).abs() <= 2e-7 * want.abs() + 1e-9,
+                got == want as f32
+                    || (got.is_nan() && want.is_nan())
+                    || (f64::from(got) - want).abs() <= 2e-7 * want.abs() + 1e-9,
                 "log(e^{a} + e^{b}) is {got}, not {want}"
             );
         }
@@ -225,10 +266,11 @@ fn integers_wrap_and_divide_down() {
     on_every_path(|path| {
         for &(op, want) in rows {
             let chain = Chain::binary(op, [DType::I8, DType::I8], DType::I8, path).unwrap();
-            let got = run(&chain, &[a.len()], &[
-                (bytemuck::cast_slice(&a), &[1]),
-                (bytemuck::cast_slice(&b), &[1]),
-            ]);
+            let got = run(
+                &chain,
+                &[a.len()],
+                &[(bytemuck::cast_slice(&a), &[1]), (bytemuck::cast_slice(&b), &[1])],
+            );
             for ((&a, &b), got) in a.iter().zip(&b).zip(got) {
                 assert_eq!(got, want(a.into(), b.into()) as u8, "{op:?} of {a}, {b} on {path}");
             }
@@ -264,9 +306,24 @@ fn bools_count_as_0_and_1_whatever_their_byte() {
 
 #[test]
 fn casts_follow_rusts_as() {
-    let ints: Vec<i64> = vec![0, 1, -1, 127, 128, 255, 256, -129, 32768, 70000, 1 << 31, (1 << 53) + 1, i64::MIN, i64::MAX];
-    let reals: Vec<f32> =
-        vec![0.0, -0.0, 0.9, -1.9, 127.5, 300.0, -1.0, 65520.0, 1e10, -1e10, 1e20, f32::NAN, f32::INFINITY, 1e-8];
+    let ints: Vec<i64> =
+        vec![0, 1, -1, 127, 128, 255, 256, -129, 32768, 70000, 1 << 31, (1 << 53) + 1, i64::MIN, i64::MAX];
+    let reals: Vec<f32> = vec![
+        0.0,
+        -0.0,
+        0.9,
+        -1.9,
+        127.5,
+        300.0,
+        -1.0,
+        65520.0,
+        1e10,
+        -1e10,
+        1e20,
+        f32::NAN,
+        f32::INFINITY,
+        1e-8,
+    ];
     on_every_path(|path| {
         macro_rules! check {
             ($from:expr, $T:ty, $source:expr, $($to:ident: $U:ty),*) => { $({
@@ -319,7 +376,8 @@ fn operands_broadcast_and_lie_anyhow() {
         let chain = Chain::binary(BinaryOp::Subtract, [DType::F32, DType::I32], DType::F32, path).unwrap();
         for round in 0..60 {
             let rank = random.below(5);
-            let sizes: Vec<usize> = (0..rank).map(|_| random.below(if round % 3 == 0 { 70 } else { 7 })).collect();
+            let sizes: Vec<usize> =
+                (0..rank).map(|_| random.below(if round % 3 == 0 { 70 } else { 7 })).collect();
             let mut strides = || -> Vec<isize> {
                 let mut order: Vec<usize> = (0..rank).collect();
                 (0..rank).for_each(|i| order.swap(i, random.below(rank)));
@@ -339,10 +397,11 @@ fn operands_broadcast_and_lie_anyhow() {
             };
             let a = Random::new(5).floats(reach(&strides[0]));
             let b: Vec<i32> = (0..reach(&strides[1]) as i32).collect();
-            let got = floats(&run(&chain, &sizes, &[
-                (bytemuck::cast_slice(&a), &strides[0]),
-                (bytemuck::cast_slice(&b), &strides[1]),
-            ]));
+            let got = floats(&run(
+                &chain,
+                &sizes,
+                &[(bytemuck::cast_slice(&a), &strides[0]), (bytemuck::cast_slice(&b), &strides[1])],
+            ));
             let count: usize = sizes.iter().product();
             for (at, got) in got.into_iter().enumerate().take(count) {
                 let (mut left, mut places) = (at, [0isize; 2]);
@@ -380,7 +439,9 @@ fn selects_clips_rounds_and_constants() {
     on_every_path(|path| {
         let x: Vec<f32> = vec![0.35, 2.5, -2.5, f32::NAN, 1250.0, -0.04];
         let bytes: &[u8] = bytemuck::cast_slice(&x);
-        let round = |decimals| floats(&run(&Chain::round(DType::F32, decimals, path).unwrap(), &[6], &[(bytes, &[1])]));
+        let round = |decimals| {
+            floats(&run(&Chain::round(DType::F32, decimals, path).unwrap(), &[6], &[(bytes, &[1])]))
+        };
         assert_eq!(round(0)[..3], [0.0, 2.0, -2.0]);
         assert_eq!(round(1)[0], 0.4);
         assert_eq!(round(-2)[4], 1200.0);
@@ -401,11 +462,15 @@ fn selects_clips_rounds_and_constants() {
         let halves: Vec<f16> = [1.5, -3.0].into_iter().map(f16::from_f32).collect();
         let chain = Chain::select([DType::I64, DType::F16, DType::F16], DType::F16, path).unwrap();
         let conditions = [0i64, -7];
-        let got = run(&chain, &[2], &[
-            (bytemuck::cast_slice(&conditions), &[1]),
-            (bytemuck::cast_slice(&halves), &[1]),
-            (bytemuck::cast_slice(&halves), &[0]),
-        ]);
+        let got = run(
+            &chain,
+            &[2],
+            &[
+                (bytemuck::cast_slice(&conditions), &[1]),
+                (bytemuck::cast_slice(&halves), &[1]),
+                (bytemuck::cast_slice(&halves), &[0]),
+            ],
+        );
         assert_eq!(bytemuck::cast_slice::<u8, f16>(&got), [halves[0], halves[1]]);
     });
 }

@@ -316,7 +316,8 @@ pub(super) fn cast(from: Lane, to: Lane, level: Level) -> Option<Conversion> {
             }
         };
     }
-    if from == to || matches!((from, to), (U8, I8) | (I8, U8) | (U16, I16) | (I16, U16) | (U32, I32) | (I32, U32))
+    if from == to
+        || matches!((from, to), (U8, I8) | (I8, U8) | (U16, I16) | (I16, U16) | (U32, I32) | (I32, U32))
         || matches!((from, to), (U64, I64) | (I64, U64))
     {
         return Some(Conversion::Same);
@@ -342,7 +343,9 @@ pub(super) fn cast(from: Lane, to: Lane, level: Level) -> Option<Conversion> {
         I16 => from!(i16: U8 | I8 => u8, U32 | I32 => u32, U64 | I64 => u64, F32 => f32),
         I32 => from!(i32: U8 | I8 => u8, U16 | I16 => u16, U64 | I64 => u64, F32 => f32),
         I64 => from!(i64: U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, F32 => f32),
-        F32 => from!(f32: U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64),
+        F32 => {
+            from!(f32: U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64)
+        }
         F16 | BF16 => return None,
     }))
 }

@@ -30,9 +30,10 @@ impl Walk {
             }
             let last = walk.rank.wrapping_sub(1);
             let joins = walk.rank > 0
-                && strides.iter().zip(&walk.strides).all(|(strides, joined)| {
-                    joined[last] == strides[axis].wrapping_mul(size as isize)
-                });
+                && strides
+                    .iter()
+                    .zip(&walk.strides)
+                    .all(|(strides, joined)| joined[last] == strides[axis].wrapping_mul(size as isize));
             let at = if joins { last } else { walk.rank };
             walk.sizes[at] = if joins { walk.sizes[at].saturating_mul(size) } else { size };
             for (joined, strides) in walk.strides.iter_mut().zip(strides) {
@@ -116,8 +117,8 @@ impl Cursor<'_> {
         let mut axis = inner;
         while self.at[axis] == walk.sizes[axis] && axis > 0 {
             for operand in 0..walk.operands {
-                self.offsets[operand] += walk.strides[operand][axis - 1]
-                    - walk.strides[operand][axis] * walk.sizes[axis] as isize;
+                self.offsets[operand] +=
+                    walk.strides[operand][axis - 1] - walk.strides[operand][axis] * walk.sizes[axis] as isize;
             }
             self.at[axis] = 0;
             self.at[axis - 1] += 1;

@@ -96,7 +96,13 @@ unsafe fn checked(data: *const u8, dtype: DType, at: isize, size: usize) -> isiz
 ///
 /// # Panics
 /// When sizes or sizes of elements do not fit.
-pub fn take(pool: &Pool, out: &ViewMut<'_>, x: &View<'_>, indices: &View<'_>, axis: usize) -> Result<(), IndexError> {
+pub fn take(
+    pool: &Pool,
+    out: &ViewMut<'_>,
+    x: &View<'_>,
+    indices: &View<'_>,
+    axis: usize,
+) -> Result<(), IndexError> {
     let (rank, count) = (x.sizes().len(), indices.sizes().len());
     assert!(axis < rank && out.dtype().size() == x.dtype().size());
     assert_eq!(out.sizes().len(), rank - 1 + count);
@@ -110,7 +116,15 @@ pub fn take(pool: &Pool, out: &ViewMut<'_>, x: &View<'_>, indices: &View<'_>, ax
     from[..axis].copy_from_slice(&x.strides()[..axis]);
     from[axis + count..axis + count + behind.len()].copy_from_slice(&x.strides()[axis + 1..]);
     by[axis..axis + count].copy_from_slice(indices.strides());
-    pick(pool, out, x, indices, &from[..rank - 1 + count], &by[..rank - 1 + count], (size, x.strides()[axis]));
+    pick(
+        pool,
+        out,
+        x,
+        indices,
+        &from[..rank - 1 + count],
+        &by[..rank - 1 + count],
+        (size, x.strides()[axis]),
+    );
     Ok(())
 }
 
@@ -214,7 +228,8 @@ pub fn gather(
             for (indices, &axis) in indices.iter().zip(axes) {
                 let place = Walk::new(batch, &[indices.strides()]).cursor(at).offset(0);
                 // SAFETY: the index is inside its view and has been checked.
-                from += unsafe { checked(indices.data(), indices.dtype(), place, x.sizes()[axis]) } * x.strides()[axis];
+                from += unsafe { checked(indices.data(), indices.dtype(), place, x.sizes()[axis]) }
+                    * x.strides()[axis];
             }
             let to = order.cursor(at).offset(0);
             let (mut cursor, mut left) = (walk.cursor(0), length);
@@ -257,7 +272,13 @@ fn check_starts(indices: &View<'_>, starts: usize, size: usize, slice: usize) ->
 ///
 /// # Panics
 /// When sizes do not fit.
-pub fn put(pool: &Pool, out: &ViewMut<'_>, update: &View<'_>, indices: &View<'_>, axis: usize) -> Result<(), IndexError> {
+pub fn put(
+    pool: &Pool,
+    out: &ViewMut<'_>,
+    update: &View<'_>,
+    indices: &View<'_>,
+    axis: usize,
+) -> Result<(), IndexError> {
     let rank = out.sizes().len();
     assert!(axis < rank && out.dtype().size() == update.dtype().size());
     assert_eq!(indices.sizes(), [update.sizes()[axis]]);
@@ -293,7 +314,12 @@ pub fn put(pool: &Pool, out: &ViewMut<'_>, update: &View<'_>, indices: &View<'_>
 ///
 /// # Panics
 /// When sizes or dtypes do not fit.
-pub fn scatter_add(out: &ViewMut<'_>, updates: &View<'_>, indices: &View<'_>, axis: usize) -> Result<(), IndexError> {
+pub fn scatter_add(
+    out: &ViewMut<'_>,
+    updates: &View<'_>,
+    indices: &View<'_>,
+    axis: usize,
+) -> Result<(), IndexError> {
     let rank = out.sizes().len();
     assert!(axis < rank && out.dtype() == updates.dtype());
     assert_eq!(indices.sizes(), updates.sizes());

@@ -3,7 +3,12 @@
 use super::*;
 use crate::trial::dense;
 
-fn view<'a, T: bytemuck::Pod>(x: &'a [T], dtype: DType, sizes: &'a [usize], strides: &'a [isize]) -> View<'a> {
+fn view<'a, T: bytemuck::Pod>(
+    x: &'a [T],
+    dtype: DType,
+    sizes: &'a [usize],
+    strides: &'a [isize],
+) -> View<'a> {
     View::new(bytemuck::cast_slice(x), dtype, 0, sizes, strides).unwrap()
 }
 
@@ -17,7 +22,8 @@ fn rows_and_columns_are_taken() {
     let pool = Pool::new(1);
     for axis in 0..3 {
         let limit = sizes[axis] as i64;
-        let indices: Vec<i64> = indices.iter().map(|&i| i.rem_euclid(limit) - if i < 0 { limit } else { 0 }).collect();
+        let indices: Vec<i64> =
+            indices.iter().map(|&i| i.rem_euclid(limit) - if i < 0 { limit } else { 0 }).collect();
         let mut to: Vec<usize> = sizes.to_vec();
         to.splice(axis..=axis, [3, 2]);
         let count: usize = to.iter().product();

@@ -15,7 +15,14 @@ use crate::view::{View, ViewMut};
 ///
 /// # Panics
 /// When sizes differ, the last axis of a tensor is not dense, or a dtype is no float of at most 32 bits.
-pub fn rms_norm(pool: &Pool, path: Path, out: &ViewMut<'_>, x: &View<'_>, weight: Option<&View<'_>>, eps: f32) {
+pub fn rms_norm(
+    pool: &Pool,
+    path: Path,
+    out: &ViewMut<'_>,
+    x: &View<'_>,
+    weight: Option<&View<'_>>,
+    eps: f32,
+) {
     assert_eq!(out.sizes(), x.sizes());
     let width = width_of(x);
     check(width, &[&out.as_view(), x], weight);
@@ -63,8 +70,7 @@ pub fn add_rms_norm(
     let width = width_of(x);
     check(width, &[&out.as_view(), &sum.as_view(), x, residual], weight);
     let floats = weight.map_or(x.dtype(), View::dtype);
-    let strides =
-        [outer(out.strides()), outer(sum.strides()), outer(x.strides()), outer(residual.strides())];
+    let strides = [outer(out.strides()), outer(sum.strides()), outer(x.strides()), outer(residual.strides())];
     with_float!(x.dtype(), X => with_float!(floats, W => with_float!(out.dtype(), O => {
         each_row(pool, outer(x.sizes()), strides, width / 6 + 20, &|[to, kept, a, b]| {
             // SAFETY: as in `rms_norm`.
@@ -136,7 +142,10 @@ fn width_of(x: &View<'_>) -> usize {
 fn check(width: usize, rows: &[&View<'_>], factor: Option<&View<'_>>) {
     assert!(rows.iter().all(|view| view.has_dense_rows()), "rows must be dense");
     if let Some(factor) = factor {
-        assert!(factor.sizes() == [width] && factor.is_contiguous(), "a factor for each feature, side by side");
+        assert!(
+            factor.sizes() == [width] && factor.is_contiguous(),
+            "a factor for each feature, side by side"
+        );
     }
 }
 

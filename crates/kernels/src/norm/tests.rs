@@ -56,7 +56,8 @@ fn norms_equal_their_formulas() {
 fn sums_are_kept_and_normed_in_their_own_dtype() {
     let mut random = Random::new(2);
     let width = 100;
-    let [x, r]: [Vec<bf16>; 2] = [(); 2].map(|()| random.floats(3 * width).into_iter().map(bf16::from_f32).collect());
+    let [x, r]: [Vec<bf16>; 2] =
+        [(); 2].map(|()| random.floats(3 * width).into_iter().map(bf16::from_f32).collect());
     let w = random.floats(width);
     on_every_path(|path| {
         let (sizes, strides) = ([3, width], [width as isize, 1]);
@@ -73,7 +74,8 @@ fn sums_are_kept_and_normed_in_their_own_dtype() {
             Some(&weight),
             1e-6,
         );
-        let want: Vec<bf16> = x.iter().zip(&r).map(|(x, r)| bf16::from_f32(x.to_f32() + r.to_f32())).collect();
+        let want: Vec<bf16> =
+            x.iter().zip(&r).map(|(x, r)| bf16::from_f32(x.to_f32() + r.to_f32())).collect();
         assert_eq!(sum, want);
         let sums: Vec<f32> = want.iter().map(|x| x.to_f32()).collect();
         let want = formula(&sums, Some(&w), None, width, false, 1e-6);

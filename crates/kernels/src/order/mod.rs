@@ -88,7 +88,12 @@ pub fn order(
             // SAFETY: the line is inside both views, and nobody else writes it.
             unsafe {
                 if x.dtype().size() == 8 {
-                    line.run(order, keys, |key, index| u128::from(key) << 32 | u128::from(index), |pair| pair as u32);
+                    line.run(
+                        order,
+                        keys,
+                        |key, index| u128::from(key) << 32 | u128::from(index),
+                        |pair| pair as u32,
+                    );
                 } else {
                     let keys: &mut [u64] = &mut bytemuck::cast_slice_mut(keys)[..length];
                     line.run(order, keys, |key, index| key << 32 | u64::from(index), |pair| pair as u32);
@@ -110,7 +115,13 @@ struct Line {
 impl Line {
     /// # Safety
     /// As many elements as there are keys lie along both lines.
-    unsafe fn run<K: Ord + Copy>(&self, order: Order, keys: &mut [K], pair: impl Fn(u64, u32) -> K, index: impl Fn(K) -> u32) {
+    unsafe fn run<K: Ord + Copy>(
+        &self,
+        order: Order,
+        keys: &mut [K],
+        pair: impl Fn(u64, u32) -> K,
+        index: impl Fn(K) -> u32,
+    ) {
         let size = self.dtype.size() as isize;
         for (i, key) in keys.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
@@ -195,7 +206,9 @@ mod tests {
     #[test]
     fn lines_are_sorted_stably_along_any_axis() {
         let mut random = Random::new(1);
-        for (sizes, axis) in [(vec![7], 0), (vec![3, 50], 1), (vec![50, 3], 0), (vec![2, 300, 4], 1), (vec![0, 3], 0)] {
+        for (sizes, axis) in
+            [(vec![7], 0), (vec![3, 50], 1), (vec![50, 3], 0), (vec![2, 300, 4], 1), (vec![0, 3], 0)]
+        {
             let count: usize = sizes.iter().product();
             let x: Vec<f32> = (0..count)
                 .map(|_| match random.below(10) {
@@ -211,15 +224,17 @@ mod tests {
             let mut scratch = vec![0u8; scratch_bytes(sizes[axis], 2)];
             let view = View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes, &strides).unwrap();
             let (mut values, mut indices) = (vec![0f32; count], vec![0u32; count]);
-            let to = ViewMut::new(bytemuck::cast_slice_mut(&mut values), DType::F32, 0, &sizes, &strides).unwrap();
+            let to =
+                ViewMut::new(bytemuck::cast_slice_mut(&mut values), DType::F32, 0, &sizes, &strides).unwrap();
             order(&pool, &to, &view, axis, Order::Sorted, Ordered::Values, &mut scratch);
-            let to = ViewMut::new(bytemuck::cast_slice_mut(&mut indices), DType::U32, 0, &sizes, &strides).unwrap();
+            let to = ViewMut::new(bytemuck::cast_slice_mut(&mut indices), DType::U32, 0, &sizes, &strides)
+                .unwrap();
             order(&pool, &to, &view, axis, Order::Sorted, Ordered::Indices, &mut scratch);
             if count == 0 {
                 continue;
             }
             let step = strides[axis] as usize;
-            for first in (0..count).filter(|at| at / step % sizes[axis] == 0) {
+            for first in (0..count).filter(|at| (at / step).is_multiple_of(sizes[axis])) {
                 let mut want: Vec<usize> = (0..sizes[axis]).collect();
                 want.sort_by(|&a, &b| {
                     let (a, b) = (x[first + a * step], x[first + b * step]);

@@ -6,15 +6,15 @@ use std::time::Duration;
 #[cfg(not(all(loom, test)))]
 use std::time::Instant;
 
-/// Longest time that a thread spins before it sleeps: a little more than the serial work between the parallel regions of a
-/// decoder takes.
+/// Longest time that a thread spins before it sleeps: a little more than the serial work between the parallel
+/// regions of a decoder takes.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 
 /// Spins after which the clock is read.
 const SPINS_PER_LOOK: u32 = 32;
 
-/// How long a thread of a pool of so many may spin: not at all where the pool alone has more threads than the machine has
-/// cores, because the spinning one would keep a working one from its core.
+/// How long a thread of a pool of so many may spin: not at all where the pool alone has more threads than the
+/// machine has cores, because the spinning one would keep a working one from its core.
 pub(super) fn spin_limit(threads: usize) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if threads > cores { Duration::ZERO } else { LONGEST_SPIN }
@@ -47,8 +47,8 @@ pub(super) fn spin_until(_limit: Duration, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// How long one worker spins. It halves each time that spinning was in vain and is whole again after a success, so that an
-/// idle or crowded machine is left alone.
+/// How long one worker spins. It halves each time that spinning was in vain and is whole again after a
+/// success, so that an idle or crowded machine is left alone.
 pub(super) struct Patience {
     now: Duration,
     longest: Duration,
@@ -85,10 +85,12 @@ impl Idle {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Moves the counter and wakes who sleeps. What was written before is seen by those who see the new count.
+    /// Moves the counter and wakes who sleeps. What was written before is seen by those who see the new
+    /// count.
     pub(super) fn announce(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // Either this sees the sleeper, or the sleeper, which counts itself before it looks, sees the new epoch.
+        // Either this sees the sleeper, or the sleeper, which counts itself before it looks, sees the new
+        // epoch.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             // With the lock held, a sleeper is either before its look at the epoch or in its wait.

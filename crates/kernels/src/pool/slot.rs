@@ -1,8 +1,8 @@
 //! One job: a function, a counter of tasks, and who is working on it.
 //!
-//! A slot outlives every job in it, so a worker that looks into one never touches freed memory. `state` decides: a worker
-//! may use the function only between joining, which succeeds only while the job is open, and leaving; the caller forgets the
-//! function only when the job is closed and everyone has left.
+//! A slot outlives every job in it, so a worker that looks into one never touches freed memory. `state`
+//! decides: a worker may use the function only between joining, which succeeds only while the job is open,
+//! and leaving; the caller forgets the function only when the job is closed and everyone has left.
 
 use super::idle::{spin_limit, spin_until};
 use super::sync::atomic::{AtomicUsize, Ordering};
@@ -36,8 +36,8 @@ pub(super) struct Slot {
     spin: Duration,
 }
 
-// SAFETY: `task` is written only by the caller that holds the slot, while it is closed and nobody is at work, and read only
-// by those at work; what it points to is `Sync`. Everything else synchronises itself.
+// SAFETY: `task` is written only by the caller that holds the slot, while it is closed and nobody is at work,
+// and read only by those at work; what it points to is `Sync`. Everything else synchronises itself.
 unsafe impl Sync for Slot {}
 // SAFETY: as above: the pointer is used only under the protocol, on whichever thread.
 unsafe impl Send for Slot {}

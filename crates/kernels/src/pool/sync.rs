@@ -1,4 +1,5 @@
-//! The synchronisation that the pool is made of: the standard library's, or loom's where the protocol is checked.
+//! The synchronisation that the pool is made of: the standard library's, or loom's where the protocol is
+//! checked.
 
 #[cfg(not(all(loom, test)))]
 pub(super) use std::{
@@ -16,7 +17,10 @@ pub(super) use loom::{
 
 /// Starts a named thread.
 #[cfg(not(all(loom, test)))]
-pub(super) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<thread::JoinHandle<()>> {
+pub(super) fn spawn(
+    name: String,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(body)
 }
 

@@ -1,4 +1,5 @@
-//! The pool under load, and its protocol under every schedule (`RUSTFLAGS="--cfg loom" cargo test -p pteron-kernels --release pool`).
+//! The pool under load, and its protocol under every schedule (`RUSTFLAGS="--cfg loom" cargo test -p
+//! pteron-kernels --release pool`).
 
 use super::*;
 
@@ -99,9 +100,10 @@ mod protocol {
     use super::*;
     use loom::sync::atomic::AtomicUsize;
 
-    fn model(body: impl Fn() + Sync + Send + 'static) {
+    /// Every schedule with so many preemptions: more than a few threads cannot be explored whole.
+    fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(preemptions);
         builder.check(body);
     }
 
@@ -116,7 +118,15 @@ mod protocol {
 
     #[test]
     fn no_job_is_slept_through_and_no_task_outlives_its_call() {
-        model(|| {
+        model(2, || {
+            let pool = Pool::new(2);
+            counted(&pool, 2);
+        });
+    }
+
+    #[test]
+    fn a_slot_can_be_used_again_at_once() {
+        model(1, || {
             let pool = Pool::new(2);
             counted(&pool, 2);
             counted(&pool, 2);
@@ -125,7 +135,7 @@ mod protocol {
 
     #[test]
     fn two_callers_share_one_worker() {
-        model(|| {
+        model(1, || {
             let pool = Arc::new(Pool::new(2));
             let other = pool.clone();
             let caller = loom::thread::spawn(move || counted(&other, 2));

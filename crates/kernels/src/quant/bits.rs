@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-/// How 64 codes of any width become 64 bytes: every eight codes are as many bytes as a code has bits, which one permutation
-/// brings into a quadword of their own and one shift by bits brings apart.
+/// How 64 codes of any width become 64 bytes: every eight codes are as many bytes as a code has bits, which
+/// one permutation brings into a quadword of their own and one shift by bits brings apart.
 pub(super) struct Bits {
     width: usize,
     bytes: [u8; 64],
@@ -37,8 +37,7 @@ impl Bits {
         unsafe {
             let packed = _mm512_maskz_loadu_epi8(first(bytes), from.cast());
             let apart = _mm512_permutexvar_epi8(_mm512_loadu_si512(self.bytes.as_ptr().cast()), packed);
-            let codes =
-                _mm512_multishift_epi64_epi8(_mm512_loadu_si512(self.shifts.as_ptr().cast()), apart);
+            let codes = _mm512_multishift_epi64_epi8(_mm512_loadu_si512(self.shifts.as_ptr().cast()), apart);
             _mm512_and_si512(codes, _mm512_set1_epi8((0xffu32 >> (8 - self.width)) as i8))
         }
     }
@@ -50,8 +49,8 @@ pub(super) fn first(bytes: usize) -> __mmask64 {
     u64::MAX >> (64 - bytes)
 }
 
-/// e4m3fn numbers from their codes in 32 bits: exponent and mantissa moved to their places in f32, whose exponent has a bias
-/// larger by 120.
+/// e4m3fn numbers from their codes in 32 bits: exponent and mantissa moved to their places in f32, whose
+/// exponent has a bias larger by 120.
 ///
 /// # Safety
 /// The machine has AVX-512.

@@ -1,6 +1,6 @@
-//! How prepared activations lie. Vector kernels sum along a row of the weight in lanes; a lane takes `per_lane` neighbouring
-//! values, so that one multiplication by a vector of scales serves several groups. Activations are stored in the order in
-//! which the kernel meets the codes.
+//! How prepared activations lie. Vector kernels sum along a row of the weight in lanes; a lane takes
+//! `per_lane` neighbouring values, so that one multiplication by a vector of scales serves several groups.
+//! Activations are stored in the order in which the kernel meets the codes.
 
 use super::{LinearError, Precision};
 use crate::path::Path;
@@ -29,7 +29,8 @@ pub struct InputLayout {
 pub(super) struct LaneLayout {
     /// Lanes of a vector of f32.
     pub(super) lanes: usize,
-    /// Neighbouring values that a lane takes of a block: 8 where codes are split into low and high nibbles, else 4.
+    /// Neighbouring values that a lane takes of a block: 8 where codes are split into low and high nibbles,
+    /// else 4.
     pub(super) per_lane: usize,
     pub(super) numbers: Numbers,
 }
@@ -39,8 +40,8 @@ pub(super) struct LaneLayout {
 pub(super) enum Numbers {
     /// Signed bytes with a scale a lane.
     Int8,
-    /// As [`Numbers::Int8`], and with what each lane's sum starts from, because the codes were made unsigned by adding
-    /// [`E2M1_OFFSET`].
+    /// As [`Numbers::Int8`], and with what each lane's sum starts from, because the codes were made unsigned
+    /// by adding [`E2M1_OFFSET`].
     Int8Shifted,
     F32,
 }
@@ -111,7 +112,13 @@ impl InputLayout {
                 LaneLayout { lanes: 4, per_lane: if nibbles { 8 } else { 4 }, numbers }
             }
         };
-        Ok(InputLayout { k: weight.k, group, dtype, lanes, tiles: TileLayout::new(weight, dtype, path, precision) })
+        Ok(InputLayout {
+            k: weight.k,
+            group,
+            dtype,
+            lanes,
+            tiles: TileLayout::new(weight, dtype, path, precision),
+        })
     }
 
     /// The tile form, where so many rows use it.
@@ -138,11 +145,11 @@ impl TileLayout {
             _ => 3,
         };
         let exact = precision == Precision::Exact;
-        (path == Path::Amx && weight.k.is_multiple_of(32)).then_some(TileLayout {
+        (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
             from_rows: 8,
             terms,
             sums: exact && weight.biases.is_some(),
-            nibbles: weight.scheme.bits() == 4,
+            nibbles: weight.scheme.bits() == 4 && !exact,
         })
     }
 }

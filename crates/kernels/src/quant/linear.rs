@@ -16,7 +16,8 @@ use pteron_tensor::DType;
 /// Least bytes of the weight that are worth a task of their own.
 const TASK_BYTES: usize = 32 << 10;
 
-/// Tasks that each thread gets where there is enough to do, so that a thread that is held up leaves little undone.
+/// Tasks that each thread gets where there is enough to do, so that a thread that is held up leaves little
+/// undone.
 const TASKS_PER_THREAD: usize = 8;
 
 /// `x @ w^T` for a quantised `w`, by the kernels of one path.
@@ -66,7 +67,8 @@ impl QuantLinear {
         self.layout
     }
 
-    /// Bytes of prepared activations for any number of rows up to this one; their memory must start at a multiple of 64.
+    /// Bytes of prepared activations for any number of rows up to this one; their memory must start at a
+    /// multiple of 64.
     pub fn input_bytes(&self, rows_max: usize) -> usize {
         let lanes = match self.layout.tiles {
             Some(tiles) => rows_max.min(tiles.from_rows - 1),
@@ -80,8 +82,8 @@ impl QuantLinear {
         }
     }
 
-    /// Brings activations into the form that [`QuantLinear::run`] wants. What it writes may be used by all linears with an
-    /// equal layout.
+    /// Brings activations into the form that [`QuantLinear::run`] wants. What it writes may be used by all
+    /// linears with an equal layout.
     pub fn prepare_input(&self, pool: &Pool, x: Rows<'_>, prepared: &mut [u8]) -> Result<(), LinearError> {
         expect_length("columns of the input", x.columns(), self.weight.k)?;
         if x.dtype() != self.layout.dtype {
@@ -91,7 +93,7 @@ impl QuantLinear {
         match self.layout.tiles_for(x.rows()) {
             #[cfg(target_arch = "x86_64")]
             Some(tiles) => tiles::prepare(&self.layout, tiles, pool, &x, prepared),
-            _ => prepare::lane_rows(&self.layout, pool, &x, prepared),
+            _ => prepare::lane_rows(&self.layout, self.path, pool, &x, prepared),
         }
         Ok(())
     }
@@ -104,7 +106,14 @@ impl QuantLinear {
         expect_at_least("matrices", self.weight.matrices, 1)?;
         #[cfg(target_arch = "x86_64")]
         if let Some(tiles) = self.layout.tiles_for(rows) {
-            let job = tiles::Job { weight: &self.weight, layout: &self.layout, tiles, prepared, rows, out: out.sink() };
+            let job = tiles::Job {
+                weight: &self.weight,
+                layout: &self.layout,
+                tiles,
+                prepared,
+                rows,
+                out: out.sink(),
+            };
             tiles::run(&job, self.precision, pool);
             return Ok(());
         }
@@ -118,9 +127,9 @@ impl QuantLinear {
         Ok(())
     }
 
-    /// As [`QuantLinear::run`] where each output row picks an input row and a matrix: `picks` has one pair of them for each
-    /// output row. Neighbouring rows that pick the same matrix share its reading. The input must have been prepared by
-    /// [`QuantLinear::prepare_picked_input`].
+    /// As [`QuantLinear::run`] where each output row picks an input row and a matrix: `picks` has one pair of
+    /// them for each output row. Neighbouring rows that pick the same matrix share its reading. The input
+    /// must have been prepared by [`QuantLinear::prepare_picked_input`].
     pub fn run_picked(
         &self,
         pool: &Pool,
@@ -148,7 +157,8 @@ impl QuantLinear {
             let mut first = 0;
             for run in picks.chunk_by(|a, b| a.1 == b.1) {
                 let pick = |row: usize| Pick { input: run[row].0, output: first + row };
-                // SAFETY: rows, columns and matrices exist (checked above), and each task has its own columns.
+                // SAFETY: rows, columns and matrices exist (checked above), and each task has its own
+                // columns.
                 unsafe { product.compute(run[0].1, columns.clone(), &pick, run.len()) };
                 first += run.len();
             }
@@ -168,7 +178,7 @@ impl QuantLinear {
             return Err(LinearError::DType { what: "input", dtype: x.dtype() });
         }
         self.check_lanes(x.rows(), prepared)?;
-        prepare::lane_rows(&self.layout, pool, &x, prepared);
+        prepare::lane_rows(&self.layout, self.path, pool, &x, prepared);
         Ok(())
     }
 
@@ -188,12 +198,11 @@ impl QuantLinear {
     }
 
     fn check_prepared(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
-        let want = match self.layout.tiles_for(rows) {
+        match self.layout.tiles_for(rows) {
             #[cfg(target_arch = "x86_64")]
-            Some(tiles) => tiles::input_bytes(&self.layout, tiles, rows),
-            _ => return self.check_lanes(rows, prepared),
-        };
-        check_memory(prepared, want)
+            Some(tiles) => check_memory(prepared, tiles::input_bytes(&self.layout, tiles, rows)),
+            _ => self.check_lanes(rows, prepared),
+        }
     }
 
     fn check_lanes(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
@@ -203,7 +212,7 @@ impl QuantLinear {
 
 fn check_memory(prepared: &[u8], want: usize) -> Result<(), LinearError> {
     expect_at_least("bytes of prepared input", prepared.len(), want)?;
-    if !(prepared.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
+    if want > 0 && !(prepared.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
         return Err(LinearError::Alignment { what: "prepared input", to: ALIGNMENT });
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! Rows of a quantised weight as floats: embedding lookup and whole matrices.
 
+use super::LinearError;
 use super::error::expect_length;
 use super::rows::{RowsMut, Sink};
 use super::weight::QuantWeight;
-use super::LinearError;
 use crate::pool::Pool;
 
 /// Values that are worth a task of their own.
@@ -13,8 +13,8 @@ const TASK_VALUES: usize = 16 << 10;
 const BLOCK: usize = 256;
 
 impl QuantWeight {
-    /// Writes the numbers of the rows with these indices, which count over all matrices. An index outside is an error, and
-    /// then nothing is written.
+    /// Writes the numbers of the rows with these indices, which count over all matrices. An index outside is
+    /// an error, and then nothing is written.
     pub fn gather(&self, pool: &Pool, rows: &[usize], out: RowsMut<'_>) -> Result<(), LinearError> {
         if let Some(&row) = rows.iter().find(|&&row| row >= self.rows()) {
             return Err(LinearError::Index { what: "row", index: row as i64, count: self.rows() });
@@ -61,12 +61,17 @@ impl QuantWeight {
                 let in_group = (first + at) / group;
                 let len = (group - (first + at) % group).min(values.len() - at);
                 let (scale, bias) = self.scale_and_bias(row, in_group);
-                for value in &mut values[at..at + len] {
-                    *value = (*value * scale + bias) * factor;
+                let values = &mut values[at..at + len];
+                if self.biases.is_some() {
+                    values.iter_mut().for_each(|value| *value = (*value * scale + bias) * factor);
+                } else {
+                    // Adding a bias of zero would lose the sign of a zero.
+                    values.iter_mut().for_each(|value| *value = *value * scale * factor);
                 }
                 at += len;
             }
-            // SAFETY: the output has this row and these columns (checked at the edge), and each row is one task's.
+            // SAFETY: the output has this row and these columns (checked at the edge), and each row is one
+            // task's.
             unsafe { sink.write(to, first, values) };
         }
     }

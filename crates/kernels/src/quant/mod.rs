@@ -1,8 +1,9 @@
-//! Products with quantised weights, read where they lie: packed words in rows, as MLX and ExecuTorch write them.
+//! Products with quantised weights, read where they lie: packed words in rows, as MLX and ExecuTorch write
+//! them.
 //!
-//! A [`QuantWeight`] is checked once; a [`QuantLinear`] binds it to a path and a precision. Activations are brought into the
-//! form that the kernels want by [`QuantLinear::prepare_input`], once for all linears that read them with an equal
-//! [`InputLayout`], and [`QuantLinear::run`] multiplies. Neither allocates.
+//! A [`QuantWeight`] is checked once; a [`QuantLinear`] binds it to a path and a precision. Activations are
+//! brought into the form that the kernels want by [`QuantLinear::prepare_input`], once for all linears that
+//! read them with an equal [`InputLayout`], and [`QuantLinear::run`] multiplies. Neither allocates.
 
 #[cfg(target_arch = "x86_64")]
 mod bits;
@@ -31,6 +32,7 @@ pub use weight::{QuantParts, QuantWeight};
 pub enum Precision {
     /// Never narrower than the program's type; sums in f32.
     Exact,
-    /// To 8 bits in groups of 32 with a scale each, or to bf16; weights may be rounded to bf16. Sums in i32 or f32.
+    /// To 8 bits in groups of 32 with a scale each, or to bf16; weights may be rounded to bf16. Sums in i32
+    /// or f32.
     Fast,
 }

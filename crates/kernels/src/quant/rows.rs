@@ -23,9 +23,6 @@ impl Place {
             return Err(LinearError::DType { what, dtype: self.dtype });
         }
         let size = self.dtype.size();
-        if !address.is_multiple_of(size) {
-            return Err(LinearError::Alignment { what, to: size });
-        }
         if self.rows > 1 {
             expect_at_least("stride of rows", self.stride, self.columns)?;
         }
@@ -34,6 +31,9 @@ impl Place {
             rows => (rows - 1).saturating_mul(self.stride).saturating_add(self.columns),
         };
         expect_at_least(what, len, elements.saturating_mul(size))?;
+        if elements > 0 && !address.is_multiple_of(size) {
+            return Err(LinearError::Alignment { what, to: size });
+        }
         Ok(self)
     }
 }
@@ -104,6 +104,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Copies elements `first..first + to.len()` of a row.
+    #[inline(always)]
     pub(super) fn read(&self, row: usize, first: usize, to: &mut [f32]) {
         debug_assert!(row < self.rows() && first + to.len() <= self.columns());
         let from = self.row(row).wrapping_add(first * self.place.dtype.size());
@@ -172,7 +173,8 @@ pub(super) struct Sink {
     place: Place,
 }
 
-// SAFETY: a place and nothing more; writing through it takes `unsafe` and the promise that nobody else writes the element.
+// SAFETY: a place and nothing more; writing through it takes `unsafe` and the promise that nobody else writes
+// the element.
 unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}

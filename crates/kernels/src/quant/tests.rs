@@ -72,7 +72,7 @@ fn case(scheme: (Mode, i32, i32), stored: DType, matrices: usize, n: usize, k: u
     let row_words: Vec<u32> =
         codes.chunks(4).map(|at| u32::from_le_bytes([at[0], at[1], at[2], at[3]])).collect();
     let mut numbers = vec![0.0; rows * k];
-    for (row, out) in numbers.chunks_mut(k).enumerate() {
+    for (row, out) in numbers.chunks_mut(k.max(1)).enumerate() {
         let biases = if affine { &of_biases[row * groups..][..groups] } else { &[] };
         let scales = &floats[row * groups..][..groups];
         scheme.dequantise(&row_words[row * words..][..words], scales, biases, &mut Vec::new(), out).unwrap();
@@ -95,10 +95,6 @@ struct Aligned(Vec<[u64; 8]>, usize);
 
 impl Aligned {
     fn new(len: usize) -> Aligned {
-        #[repr(align(64))]
-        #[derive(Clone, Copy)]
-        struct Line([u64; 8]);
-        let _ = Line([0; 8]).0;
         Aligned(vec![[0x5555_5555_5555_5555; 8]; len.div_ceil(64) + 1], len)
     }
 
@@ -164,6 +160,7 @@ fn worst(case: &Case, pool: &Pool, run: &Run) -> f64 {
 }
 
 /// The paths of this machine; says which are not run.
+#[allow(clippy::print_stdout)]
 fn paths() -> Vec<Path> {
     for path in Path::ALL.into_iter().filter(|path| !path.is_available()) {
         println!("not run: {path}, which this machine lacks");
@@ -243,8 +240,184 @@ fn every_number_of_rows_and_every_tail() {
                     stride: groups * 32,
                 };
                 let worst = worst(&case, &pool, &run);
-                assert!(worst <= tolerance(precision, DType::F32), "{path} {precision:?} {rows}x{n}: {worst:e}");
+                assert!(
+                    worst <= tolerance(precision, DType::F32),
+                    "{path} {precision:?} {rows}x{n}: {worst:e}"
+                );
             }
         }
+    }
+}
+
+#[test]
+fn picked_rows_meet_their_matrices() {
+    let pool = Pool::new(2);
+    let (n, k) = (21, 96);
+    let case = case((Mode::Affine, 4, 32), DType::BF16, 3, n, k);
+    let mut noise = Noise(3);
+    let values: Vec<f32> = (0..4 * k).map(|_| noise.float()).collect();
+    let mut x = Aligned::new(4 * k * 4);
+    x.bytes().copy_from_slice(&bytes_of(DType::F32, &values));
+    let picks = [(0, 2), (1, 2), (3, 2), (2, 2), (0, 2), (1, 0), (3, 1)];
+    for path in paths() {
+        let linear = QuantLinear::new(case.weight.clone(), DType::F32, path, Precision::Exact).unwrap();
+        let mut prepared = Aligned::new(linear.picked_input_bytes(4));
+        let rows = Rows::dense(x.bytes(), DType::F32, 4, k).unwrap();
+        linear.prepare_picked_input(&pool, rows, prepared.bytes()).unwrap();
+        let mut out = Aligned::new(picks.len() * n * 4);
+        let rows = RowsMut::dense(out.bytes(), DType::F32, picks.len(), n).unwrap();
+        linear.run_picked(&pool, 4, prepared.bytes(), &picks, rows).unwrap();
+        let got = floats_of(DType::F32, out.bytes());
+        for (row, &(input, matrix)) in picks.iter().enumerate() {
+            for column in 0..n {
+                let weights = &case.numbers[(matrix * n + column) * k..][..k];
+                let products = values[input * k..][..k].iter().zip(weights);
+                let want: f64 = products.map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
+                assert!((f64::from(got[row * n + column]) - want).abs() < 1e-4, "{path} {row} {column}");
+            }
+        }
+        let mut refused = |picks: &[(usize, usize)]| {
+            let rows = RowsMut::dense(out.bytes(), DType::F32, picks.len(), n).unwrap();
+            linear.run_picked(&pool, 4, prepared.bytes(), picks, rows).unwrap_err()
+        };
+        assert_eq!(refused(&[(0, 3)]), LinearError::Index { what: "matrix", index: 3, count: 3 });
+        assert_eq!(refused(&[(4, 0)]), LinearError::Index { what: "input row", index: 4, count: 4 });
+    }
+}
+
+#[test]
+fn rows_come_back_as_the_numbers_they_stand_for() {
+    let pool = Pool::new(2);
+    for scheme in SCHEMES {
+        let case = case(scheme, DType::F32, 1, 9, 384);
+        let mut out = Aligned::new(9 * 384 * 4);
+        let rows = RowsMut::dense(out.bytes(), DType::F32, 9, 384).unwrap();
+        case.weight.dequantise(&pool, 1.0, rows).unwrap();
+        assert!(out.bytes() == bytes_of(DType::F32, &case.numbers), "{scheme:?}");
+        let picks = [8, 0, 8, 3];
+        let mut out = Aligned::new(picks.len() * 384 * 2);
+        let rows = RowsMut::dense(out.bytes(), DType::BF16, picks.len(), 384).unwrap();
+        case.weight.gather(&pool, &picks, rows).unwrap();
+        let want: Vec<f32> =
+            picks.iter().flat_map(|row| &case.numbers[row * 384..][..384]).copied().collect();
+        assert!(out.bytes() == bytes_of(DType::BF16, &want), "{scheme:?}");
+        let rows = RowsMut::dense(out.bytes(), DType::BF16, 1, 384).unwrap();
+        assert!(case.weight.gather(&pool, &[9], rows).is_err());
+    }
+}
+
+#[test]
+fn what_is_not_finite_shows() {
+    let pool = Pool::new(1);
+    let case = case((Mode::Affine, 4, 32), DType::BF16, 1, 5, 64);
+    for path in paths() {
+        for precision in [Precision::Exact, Precision::Fast] {
+            for rows in [1, 20] {
+                for bad in [f32::NAN, f32::INFINITY] {
+                    let mut values = vec![0.5; rows * 64];
+                    values[63] = bad;
+                    let mut x = Aligned::new(values.len() * 4);
+                    x.bytes().copy_from_slice(&bytes_of(DType::F32, &values));
+                    let linear = QuantLinear::new(case.weight.clone(), DType::F32, path, precision).unwrap();
+                    let mut prepared = Aligned::new(linear.input_bytes(rows));
+                    let x = Rows::dense(x.bytes(), DType::F32, rows, 64).unwrap();
+                    linear.prepare_input(&pool, x, prepared.bytes()).unwrap();
+                    let mut out = Aligned::new(rows * 5 * 4);
+                    let sink = RowsMut::dense(out.bytes(), DType::F32, rows, 5).unwrap();
+                    linear.run(&pool, prepared.bytes(), sink).unwrap();
+                    let got = floats_of(DType::F32, out.bytes());
+                    assert!(got[..5].iter().all(|value| !value.is_finite()), "{path} {precision:?} {bad}");
+                    assert!(got[5..].iter().all(|value| value.is_finite()), "{path} {precision:?} {bad}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_of_nothing_is_zero() {
+    let pool = Pool::new(1);
+    let case = case((Mode::Affine, 4, 32), DType::F32, 1, 3, 0);
+    for path in paths() {
+        for rows in [0, 1, 20] {
+            let linear = QuantLinear::new(case.weight.clone(), DType::F32, path, Precision::Exact).unwrap();
+            linear.prepare_input(&pool, Rows::dense(&[], DType::F32, rows, 0).unwrap(), &mut []).unwrap();
+            let mut out = Aligned::new(rows * 3 * 4);
+            let sink = RowsMut::dense(out.bytes(), DType::F32, rows, 3).unwrap();
+            linear.run(&pool, &[], sink).unwrap();
+            assert!(floats_of(DType::F32, out.bytes()).iter().all(|&value| value == 0.0), "{path} {rows}");
+        }
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let scheme = Scheme::new(Mode::Affine, 4, 32).unwrap();
+    let parts = |codes: usize, scales: usize, k: usize| QuantParts {
+        codes: Bytes::zeroed(codes),
+        scales: Bytes::zeroed(scales),
+        scale_dtype: DType::F32,
+        biases: Some((Bytes::zeroed(scales), DType::F32)),
+        scheme,
+        matrices: 1,
+        n: 2,
+        k,
+    };
+    let weight = QuantWeight::new(parts(64, 16, 64)).unwrap();
+    for bad in [
+        parts(63, 16, 64),
+        parts(64, 12, 64),
+        parts(64, 16, 48),
+        parts(64, 16, usize::MAX - 31),
+        QuantParts { biases: None, ..parts(64, 16, 64) },
+        QuantParts { scale_dtype: DType::I32, ..parts(64, 16, 64) },
+        QuantParts { n: usize::MAX, ..parts(64, 16, 64) },
+    ] {
+        assert!(QuantWeight::new(bad).is_err());
+    }
+    let pool = Pool::new(1);
+    let linear = QuantLinear::new(weight.clone(), DType::F32, Path::Scalar, Precision::Fast).unwrap();
+    assert!(QuantLinear::new(weight.clone(), DType::I8, Path::Scalar, Precision::Fast).is_err());
+    for path in Path::ALL.into_iter().filter(|path| !path.is_available()) {
+        assert!(QuantLinear::new(weight.clone(), DType::F32, path, Precision::Fast).is_err());
+    }
+    let mut x = Aligned::new(4096);
+    let mut prepared = Aligned::new(4096);
+    let narrow = Rows::dense(x.bytes(), DType::F32, 1, 32).unwrap();
+    assert!(linear.prepare_input(&pool, narrow, prepared.bytes()).is_err());
+    let other = Rows::dense(x.bytes(), DType::BF16, 1, 64).unwrap();
+    assert!(linear.prepare_input(&pool, other, prepared.bytes()).is_err());
+    let good = Rows::dense(x.bytes(), DType::F32, 1, 64).unwrap();
+    assert!(linear.prepare_input(&pool, good, &mut prepared.bytes()[..64]).is_err());
+    assert!(linear.prepare_input(&pool, good, &mut prepared.bytes()[8..]).is_err());
+    let wide = RowsMut::dense(x.bytes(), DType::F32, 1, 3).unwrap();
+    assert!(linear.run(&pool, prepared.bytes(), wide).is_err());
+    assert!(Rows::new(x.bytes(), DType::F32, 2, 64, 63).is_err());
+    assert!(Rows::new(x.bytes(), DType::F32, usize::MAX, 64, 64).is_err());
+    assert!(Rows::dense(&x.bytes()[1..], DType::F32, 1, 64).is_err());
+    assert!(RowsMut::dense(x.bytes(), DType::I32, 1, 64).is_err());
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_shape_on_any_path(
+        scheme in 0..SCHEMES.len(),
+        path in 0..8usize,
+        fast: bool,
+        input in 0..3usize,
+        (rows, n, blocks) in (1..70usize, 1..90usize, 1..12usize),
+    ) {
+        let paths = Path::available();
+        let path = paths[path % paths.len()];
+        let input = [DType::F32, DType::F16, DType::BF16][input];
+        let precision = if fast { Precision::Fast } else { Precision::Exact };
+        let (mode, bits, group) = SCHEMES[scheme];
+        let k = blocks * group.max(32) as usize;
+        let case = case((mode, bits, group), DType::F16, 1, n, k);
+        let run = Run { path, precision, input, output: DType::F32, rows, stride: k + 1 };
+        let worst = worst(&case, &Pool::new(2), &run);
+        proptest::prop_assert!(worst <= tolerance(precision, DType::F32), "{path} {precision:?}: {worst:e}");
     }
 }

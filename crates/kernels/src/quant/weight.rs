@@ -1,5 +1,5 @@
-//! A quantised weight, checked against its sizes once and brought into the one form that all kernels read: an element (a
-//! number by its code), a scale for each group, and a bias for each group or none.
+//! A quantised weight, checked against its sizes once and brought into the one form that all kernels read: an
+//! element (a number by its code), a scale for each group, and a bias for each group or none.
 
 use super::LinearError;
 use super::error::expect_length;
@@ -124,10 +124,17 @@ impl QuantWeight {
         let QuantParts { codes, scales, scale_dtype, biases, scheme, matrices, n, k } = parts;
         let (bits, group) = (scheme.bits() as usize, scheme.group());
         if !k.is_multiple_of(group) {
-            return Err(LinearError::Length { what: "values of a row", got: k, want: k.next_multiple_of(group) });
+            return Err(LinearError::Length {
+                what: "values of a row",
+                got: k,
+                want: k.next_multiple_of(group),
+            });
         }
-        let words = packed::words(k, scheme.bits())
-            .map_err(|_| LinearError::Length { what: "bits of a row", got: k.saturating_mul(bits), want: 32 })?;
+        let words = packed::words(k, scheme.bits()).map_err(|_| LinearError::Length {
+            what: "bits of a row",
+            got: k.saturating_mul(bits),
+            want: 32,
+        })?;
         let rows = matrices.saturating_mul(n);
         expect_length("bytes of codes", codes.len(), rows.saturating_mul(words).saturating_mul(4))?;
         let groups = rows.saturating_mul(k / group);
@@ -153,7 +160,9 @@ impl QuantWeight {
                     (scales, Some(biases), Stored::F32, derived)
                 }
             }
-            (Elements::Unsigned, None) => return Err(LinearError::Length { what: "biases", got: 0, want: groups }),
+            (Elements::Unsigned, None) => {
+                return Err(LinearError::Length { what: "biases", got: 0, want: groups });
+            }
             (_, None) => {
                 if scale_dtype != DType::U8 {
                     return Err(LinearError::DType { what: "scales", dtype: scale_dtype });
@@ -238,8 +247,8 @@ pub(super) fn element(elements: Elements, code: u8) -> f32 {
     }
 }
 
-/// Byte scales as bf16, which holds every e8m0 and e4m3fn number and half of it exactly: kernels then know three kinds of
-/// scales, not five.
+/// Byte scales as bf16, which holds every e8m0 and e4m3fn number and half of it exactly: kernels then know
+/// three kinds of scales, not five.
 fn small_scales(scheme: Scheme, elements: Elements, bytes: &[u8]) -> Bytes {
     let factor = if elements == Elements::DoubledE2M1 { 0.5 } else { 1.0 };
     let table: [[u8; 2]; 256] =

@@ -140,8 +140,12 @@ impl Folding {
             (Op::Min, Signed | Truth) => layout.fold::<MinI>(pool, out, false, &plain),
             (Op::Any, _) => layout.fold::<AnyB>(pool, out, false, &plain),
             (Op::All, _) => layout.fold::<AllB>(pool, out, false, &plain),
-            (Op::Argmax, Float) => layout.index::<MaxF>(pool, out, |x, best| x > best || (x.is_nan() && !best.is_nan())),
-            (Op::Argmin, Float) => layout.index::<MinF>(pool, out, |x, best| x < best || (x.is_nan() && !best.is_nan())),
+            (Op::Argmax, Float) => {
+                layout.index::<MaxF>(pool, out, |x, best| x > best || (x.is_nan() && !best.is_nan()))
+            }
+            (Op::Argmin, Float) => {
+                layout.index::<MinF>(pool, out, |x, best| x < best || (x.is_nan() && !best.is_nan()))
+            }
             (Op::Argmax, Unsigned) => layout.index::<MaxU>(pool, out, |x, best| x > best),
             (Op::Argmin, Unsigned) => layout.index::<MinU>(pool, out, |x, best| x < best),
             (Op::Argmax, _) => layout.index::<MaxI>(pool, out, |x, best| x > best),
@@ -174,7 +178,8 @@ impl<'a> Layout<'a> {
             Walk::new(sizes, &[to, from])
         };
         let (kept_walk, folded_walk) = (walk(kept), walk(folded));
-        let columns = kept_walk.inner_stride(1) == 1 && kept_walk.inner() >= 8 && folded_walk.inner_stride(1) != 1;
+        let columns =
+            kept_walk.inner_stride(1) == 1 && kept_walk.inner() >= 8 && folded_walk.inner_stride(1) != 1;
         Layout {
             data: x.data(),
             dtype: x.dtype(),
@@ -192,7 +197,13 @@ impl<'a> Layout<'a> {
     ///
     /// # Safety
     /// `count` elements, at most a block, lie `stride` apart.
-    unsafe fn lanes<'b, L: Lane>(&self, at: isize, stride: isize, count: usize, buffer: &'b mut [L; BLOCK]) -> &'b [L] {
+    unsafe fn lanes<'b, L: Lane>(
+        &self,
+        at: isize,
+        stride: isize,
+        count: usize,
+        buffer: &'b mut [L; BLOCK],
+    ) -> &'b [L] {
         let from = self.data.wrapping_offset(at * self.dtype.size() as isize);
         // SAFETY: the caller's promise; the view outlives the reduction.
         unsafe {
@@ -204,7 +215,13 @@ impl<'a> Layout<'a> {
         &buffer[..count]
     }
 
-    fn fold<F: Fold>(&self, pool: &Pool, out: &ViewMut<'_>, about_mean: bool, finish: &(dyn Fn(Number) -> Number + Sync)) {
+    fn fold<F: Fold>(
+        &self,
+        pool: &Pool,
+        out: &ViewMut<'_>,
+        about_mean: bool,
+        finish: &(dyn Fn(Number) -> Number + Sync),
+    ) {
         let (size, dtype) = (out.dtype().size() as isize, out.dtype());
         let write = |at: isize, number: Number| {
             // SAFETY: every result is inside the output and written by one task.
@@ -217,7 +234,8 @@ impl<'a> Layout<'a> {
             let mut cursor = self.kept.cursor(range.start);
             for _ in range {
                 let at = cursor.offset(1);
-                let pivot = if about_mean { self.fold_one::<SumF>(at, 0.0) / self.folded_count as f64 } else { 0.0 };
+                let pivot =
+                    if about_mean { self.fold_one::<SumF>(at, 0.0) / self.folded_count as f64 } else { 0.0 };
                 write(cursor.offset(0), F::number(self.fold_one::<F>(at, pivot)));
                 cursor.advance(1);
             }
@@ -331,13 +349,13 @@ impl<F: Fold> Kernel for FoldRun<'_, F> {
         let mut folded = [F::START; 16];
         let (chunks, rest) = self.lanes.as_chunks::<16>();
         for chunk in chunks {
-            for i in 0..16 {
-                folded[i] = F::step(folded[i], chunk[i], self.pivot);
+            for (folded, &x) in folded.iter_mut().zip(chunk) {
+                *folded = F::step(*folded, x, self.pivot);
             }
         }
-        let mut all = folded[0];
-        for i in 1..16 {
-            all = F::merge(all, folded[i]);
+        let mut all = F::START;
+        for folded in folded {
+            all = F::merge(all, folded);
         }
         for &x in rest {
             all = F::step(all, x, self.pivot);

@@ -50,7 +50,14 @@ macro_rules! int_lane {
     ($L:ty, $Same:ident) => {
         impl Lane for $L {
             const DTYPE: DType = DType::$Same;
-            unsafe fn load(_: Path, from: *const u8, dtype: DType, stride: isize, count: usize, to: &mut [$L]) {
+            unsafe fn load(
+                _: Path,
+                from: *const u8,
+                dtype: DType,
+                stride: isize,
+                count: usize,
+                to: &mut [$L],
+            ) {
                 // SAFETY: the caller's promise.
                 unsafe {
                     match dtype {
@@ -80,7 +87,9 @@ impl Lane for u8 {
         // SAFETY: the caller's promise.
         unsafe {
             match dtype {
-                DType::Bool | DType::U8 | DType::I8 => each(from, stride, count, to, |x: u8| u8::from(x != 0)),
+                DType::Bool | DType::U8 | DType::I8 => {
+                    each(from, stride, count, to, |x: u8| u8::from(x != 0))
+                }
                 DType::U16 | DType::I16 => each(from, stride, count, to, |x: u16| u8::from(x != 0)),
                 DType::U32 | DType::I32 => each(from, stride, count, to, |x: u32| u8::from(x != 0)),
                 DType::U64 | DType::I64 => each(from, stride, count, to, |x: u64| u8::from(x != 0)),

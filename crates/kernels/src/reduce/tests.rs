@@ -6,7 +6,8 @@ use half::f16;
 
 /// Elements of the result's kind, gathered for each result in order of their index.
 fn groups(sizes: &[usize], strides: &[isize], folded: &[bool], x: &[f64]) -> Vec<Vec<f64>> {
-    let kept: Vec<usize> = sizes.iter().zip(folded).map(|(&size, &folded)| if folded { 1 } else { size }).collect();
+    let kept: Vec<usize> =
+        sizes.iter().zip(folded).map(|(&size, &folded)| if folded { 1 } else { size }).collect();
     let steps = dense(&kept);
     let mut out = vec![Vec::new(); kept.iter().product()];
     for at in 0..sizes.iter().product() {
@@ -25,9 +26,8 @@ fn groups(sizes: &[usize], strides: &[isize], folded: &[bool], x: &[f64]) -> Vec
 fn want(op: ReduceOp, group: &[f64]) -> f64 {
     let n = group.len() as f64;
     let mean = group.iter().sum::<f64>() / n;
-    let variance = |ddof: i32| {
-        group.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - f64::from(ddof)).max(0.0)
-    };
+    let variance =
+        |ddof: i32| group.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - f64::from(ddof)).max(0.0);
     let best = |better: fn(f64, f64) -> bool| {
         (0..group.len()).fold(0, |best, i| if better(group[i], group[best]) { i } else { best })
     };
@@ -74,7 +74,8 @@ fn every_op_folds_any_axes_of_any_layout() {
     on_every_path(|path| {
         for round in 0..60 {
             let rank = 1 + random.below(4);
-            let sizes: Vec<usize> = (0..rank).map(|_| 1 + random.below(if round % 4 == 0 { 40 } else { 9 })).collect();
+            let sizes: Vec<usize> =
+                (0..rank).map(|_| 1 + random.below(if round % 4 == 0 { 40 } else { 9 })).collect();
             let mut order: Vec<usize> = (0..rank).collect();
             (0..rank).for_each(|i| order.swap(i, random.below(rank)));
             let stored: Vec<usize> = order.iter().map(|&axis| sizes[axis]).collect();
@@ -82,8 +83,11 @@ fn every_op_folds_any_axes_of_any_layout() {
             order.iter().zip(dense(&stored)).for_each(|(&axis, step)| strides[axis] = step);
             let mut folded: Vec<bool> = (0..rank).map(|_| random.below(2) == 0).collect();
             let count: usize = sizes.iter().product();
-            let floats: Vec<f32> =
-                random.floats(count).iter().map(|&x| f16::from_f32(if x > 0.9 { 0.0 } else { x }).to_f32()).collect();
+            let floats: Vec<f32> = random
+                .floats(count)
+                .iter()
+                .map(|&x| f16::from_f32(if x > 0.9 { 0.0 } else { x }).to_f32())
+                .collect();
             let halves: Vec<f16> = floats.iter().map(|&x| f16::from_f32(x)).collect();
             let ints: Vec<i32> = (0..count).map(|_| random.below(5) as i32 - 1).collect();
             for op in OPS {
@@ -101,7 +105,10 @@ fn every_op_folds_any_axes_of_any_layout() {
                 for (dtype, bytes, values) in inputs {
                     let result = output(op, dtype);
                     let Some(reduce) = Reduce::new(op, dtype, result, path) else {
-                        assert!(dtype == DType::I32 && matches!(op, ReduceOp::Mean | ReduceOp::Var { .. } | ReduceOp::Std { .. }));
+                        assert!(
+                            dtype == DType::I32
+                                && matches!(op, ReduceOp::Mean | ReduceOp::Var { .. } | ReduceOp::Std { .. })
+                        );
                         continue;
                     };
                     let total: usize = to.iter().product();
@@ -119,7 +126,8 @@ fn every_op_folds_any_axes_of_any_layout() {
                         let want = want(op, group);
                         let raw: &[u8] = bytemuck::cast_slice(&out);
                         let element = &raw[at * result.size()..][..result.size()];
-                        let what = format!("{op:?} of {dtype} {sizes:?} {strides:?} {folded:?} at {at} on {path}");
+                        let what =
+                            format!("{op:?} of {dtype} {sizes:?} {strides:?} {folded:?} at {at} on {path}");
                         let got = match result {
                             DType::F32 => f32::from_ne_bytes(element.try_into().unwrap()).into(),
                             DType::F16 => f16::from_ne_bytes(element.try_into().unwrap()).to_f64(),
@@ -138,7 +146,10 @@ fn every_op_folds_any_axes_of_any_layout() {
                         };
                         let slack = if result == DType::F16 { 1e-3 } else { 1e-6 };
                         let same = got == want || (got.is_nan() && want.is_nan());
-                        assert!(same || (got - want).abs() <= slack * want.abs() + 1e-7, "{what}: {got}, not {want}");
+                        assert!(
+                            same || (got - want).abs() <= slack * want.abs() + 1e-7,
+                            "{what}: {got}, not {want}"
+                        );
                     }
                 }
             }
@@ -158,7 +169,11 @@ fn no_elements_and_nan() {
             // Two axes, so that the second stays.
             let (from, to) = ([sizes[0], 1], [1, 1]);
             let view = View::new(bytemuck::cast_slice(x), DType::F32, 0, &from, &[1, 1]).unwrap();
-            let done = reduce.run(&Pool::new(1), &ViewMut::new(raw, output(op, DType::F32), 0, &to, &[1, 1]).unwrap(), &view);
+            let done = reduce.run(
+                &Pool::new(1),
+                &ViewMut::new(raw, output(op, DType::F32), 0, &to, &[1, 1]).unwrap(),
+                &view,
+            );
             done.map(|()| out[0])
         };
         assert_eq!(run(ReduceOp::Sum, &[]), Ok(0.0));

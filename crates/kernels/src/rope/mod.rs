@@ -51,8 +51,8 @@ pub enum Pairs {
 }
 
 /// Turns the first `dims` features of `x` and copies the others. Positions run along the last axis but one, and the
-/// table (see [`turns`]) has one row each; with several batch rows (axis 0) of own positions it has theirs one after
-/// another. The output may be the very elements of `x`, or part of a cache.
+/// table (see [`turns`]) has one row each; where batch rows (axis 0) have positions of their own, it has exactly
+/// theirs, one after another. The output may be the very elements of `x`, or part of a cache.
 ///
 /// # Panics
 /// When sizes or dtypes differ, rows are not dense, there are fewer than two axes, or the table is too short.
@@ -76,7 +76,7 @@ pub fn rope(
     assert!(dims <= features);
     let (half, width) = (dims / 2, dims / 2 * 2);
     let per_batch = if rank > 2 { x.len() / features / x.sizes()[0] } else { x.len() / features };
-    let own = rank > 2 && half > 0 && x.sizes()[0] > 1 && table.len() >= x.sizes()[0] * length * width;
+    let own = rank > 2 && half > 0 && x.sizes()[0] > 1 && table.len() == x.sizes()[0] * length * width;
     assert!(table.len() >= length * width, "the table has too few positions");
     let walk = Walk::new(&x.sizes()[..rank - 1], &[&out.strides()[..rank - 1], &x.strides()[..rank - 1]]);
     with_float!(x.dtype(), T => in_parts(pool, x.len() / features, 1, features / 4 + 4, &|range| {
@@ -176,7 +176,8 @@ mod tests {
                 rope(
                     &Pool::new(2),
                     path,
-                    &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides).unwrap(),
+                    &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides)
+                        .unwrap(),
                     &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes, &strides).unwrap(),
                     dims,
                     pairs,
@@ -199,7 +200,11 @@ mod tests {
                         };
                         let angle = f64::from(position as f32 * 0.5 * inverse[i]);
                         let (own, other) = (f64::from(x[at]), f64::from(x[other]));
-                        if is_first { own * angle.cos() - other * angle.sin() } else { other * angle.sin() + own * angle.cos() }
+                        if is_first {
+                            own * angle.cos() - other * angle.sin()
+                        } else {
+                            other * angle.sin() + own * angle.cos()
+                        }
                     })
                     .collect();
                 assert_close(&out, &want, 1e-6, 3e-7, &format!("{pairs:?} {dims} {path}"));

@@ -84,10 +84,6 @@ impl Simd for Avx2 {
         unsafe { _mm256_max_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn min(a: __m256, b: __m256) -> __m256 {
-        unsafe { _mm256_min_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn sum(a: __m256) -> f32 {
         unsafe {
             let halves = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));

@@ -82,10 +82,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_max_ps(a, b) }
     }
     #[inline(always)]
-    unsafe fn min(a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_min_ps(a, b) }
-    }
-    #[inline(always)]
     unsafe fn sum(a: __m512) -> f32 {
         unsafe { _mm512_reduce_add_ps(a) }
     }
@@ -135,4 +131,43 @@ impl Simd for Avx512 {
 #[inline(always)]
 fn mask(count: usize) -> __mmask16 {
     if count >= 16 { 0xffff } else { (1u16 << count) - 1 }
+}
+
+/// Sixteen rows of sixteen elements become columns.
+///
+/// # Safety
+/// AVX-512 is there.
+#[inline(always)]
+pub(crate) unsafe fn transpose_16(rows: [__m512; 16]) -> [__m512; 16] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Pairs of neighbouring rows, then fours: each quarter holds four rows of one column.
+        let mut fours = [_mm512_setzero_pd(); 16];
+        for i in 0..4 {
+            let [a, b, c, d] = [rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3]];
+            let (low_ab, high_ab) =
+                (_mm512_castps_pd(_mm512_unpacklo_ps(a, b)), _mm512_castps_pd(_mm512_unpackhi_ps(a, b)));
+            let (low_cd, high_cd) =
+                (_mm512_castps_pd(_mm512_unpacklo_ps(c, d)), _mm512_castps_pd(_mm512_unpackhi_ps(c, d)));
+            fours[4 * i] = _mm512_unpacklo_pd(low_ab, low_cd);
+            fours[4 * i + 1] = _mm512_unpackhi_pd(low_ab, low_cd);
+            fours[4 * i + 2] = _mm512_unpacklo_pd(high_ab, high_cd);
+            fours[4 * i + 3] = _mm512_unpackhi_pd(high_ab, high_cd);
+        }
+        // Then quarters: even ones and odd ones, twice.
+        let mut columns = [_mm512_setzero_ps(); 16];
+        for j in 0..4 {
+            let a = _mm512_castpd_ps(fours[j]);
+            let b = _mm512_castpd_ps(fours[4 + j]);
+            let c = _mm512_castpd_ps(fours[8 + j]);
+            let d = _mm512_castpd_ps(fours[12 + j]);
+            let (even_ab, odd_ab) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            let (even_cd, odd_cd) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+            columns[j] = _mm512_shuffle_f32x4::<0x88>(even_ab, even_cd);
+            columns[j + 4] = _mm512_shuffle_f32x4::<0x88>(odd_ab, odd_cd);
+            columns[j + 8] = _mm512_shuffle_f32x4::<0xdd>(even_ab, even_cd);
+            columns[j + 12] = _mm512_shuffle_f32x4::<0xdd>(odd_ab, odd_cd);
+        }
+        columns
+    }
 }

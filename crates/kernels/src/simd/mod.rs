@@ -11,7 +11,7 @@ use crate::path::Path;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx512::Avx512;
+pub(crate) use avx512::{Avx512, transpose_16};
 pub(crate) use portable::Portable;
 
 /// A 16-bit float or f32 in memory, as kernels read and write it.
@@ -54,6 +54,11 @@ impl Stored for f32 {
     unsafe fn store<S: Simd>(at: *mut f32, value: S::F) {
         // SAFETY: passed on.
         unsafe { S::store(at, value) }
+    }
+    #[inline(always)]
+    unsafe fn load_first<S: Simd>(at: *const f32, count: usize) -> S::F {
+        // SAFETY: passed on.
+        unsafe { S::load_first(at, count) }
     }
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -136,7 +141,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The larger of each pair; `b` where one is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
-    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     /// Sum of all lanes.
     unsafe fn sum(a: Self::F) -> f32;
     /// Sums of all lanes of four vectors.

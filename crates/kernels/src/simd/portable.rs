@@ -88,10 +88,6 @@ impl Simd for Portable {
         each(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    unsafe fn min(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
-        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
-    }
-    #[inline(always)]
     unsafe fn sum(a: [f32; 8]) -> f32 {
         ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7]))
     }
@@ -105,7 +101,9 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn power_of_two(a: [f32; 8]) -> [f32; 8] {
-        each(|i| f32::from_bits(((a[i] + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23))
+        each(|i| {
+            f32::from_bits(((a[i] + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23)
+        })
     }
     #[inline(always)]
     unsafe fn round(a: [f32; 8]) -> [f32; 8] {

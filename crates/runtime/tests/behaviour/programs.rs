@@ -1,10 +1,6 @@
 //! Loading and running whole files: what is refused, with which words, and what program-level instructions do.
 
-#![allow(clippy::unwrap_used)] // helpers fail their test
-
-mod pte;
-
-use pte::{File, Method, f32s, i64s};
+use crate::pte::{File, Method, f32s, i64s};
 use pteron_format::Limits;
 use pteron_format::pte::EValue;
 use pteron_runtime::{Argument, ArgumentKind, Bound, Error, Options, Value};
@@ -51,7 +47,7 @@ fn dynamic_sizes_are_held_to_their_most_but_not_their_least() {
     let mut run =
         |tensor: HostTensor| session.run("forward", &[tensor.into()]).map_err(|error| error.to_string());
     let one = run(f32s(&[1, 2], &[1.0, 2.0])).unwrap();
-    assert_eq!(one[0].as_tensor().unwrap(), &f32s(&[1, 2], &[2.0, 4.0]));
+    assert_eq!(one[0].to_tensor().unwrap().unwrap(), f32s(&[1, 2], &[2.0, 4.0]));
     let cases = [
         (f32s(&[9, 2], &[0.0; 18]), "wanted f32 [2..8, 2], given f32 [9, 2]"),
         (f32s(&[2, 3], &[0.0; 6]), "wanted f32 [2..8, 2], given f32 [2, 3]"),
@@ -141,7 +137,7 @@ fn scaled(weight: Option<&HostTensor>) -> File {
 fn constants_are_found_by_key_and_must_fit() {
     let program = scaled(Some(&f32s(&[2], &[2.0, 3.0]))).load().unwrap();
     let outputs = program.session().unwrap().run("forward", &[f32s(&[2], &[5.0, 5.0]).into()]).unwrap();
-    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2], &[10.0, 15.0]));
+    assert_eq!(outputs[0].to_tensor().unwrap().unwrap(), f32s(&[2], &[10.0, 15.0]));
     let totals = program.weights().totals();
     assert_eq!((totals[&DType::F32].count, totals[&DType::F32].bytes), (1, 8));
     let missing = scaled(None).load().unwrap_err().to_string();
@@ -181,8 +177,9 @@ output %4 "y": f32[2]
     file.add(method);
     let program = file.load().unwrap();
     let outputs = program.session().unwrap().run("forward", &[f32s(&[2], &[1.0, 1.0]).into()]).unwrap();
-    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2], &[6.0, 12.0]));
-    assert_eq!(program.memory().packed_bytes, 8);
+    assert_eq!(outputs[0].to_tensor().unwrap().unwrap(), f32s(&[2], &[6.0, 12.0]));
+    // A backend may hold copies of stored constants too.
+    assert!(program.memory().packed_bytes >= 8);
 }
 
 /// Counts down from the input: a loop of prim operators and a jump.
@@ -248,7 +245,7 @@ fn constants_in_another_order_of_dims_are_read_row_major() {
     file.add(method);
     let outputs =
         file.load().unwrap().session().unwrap().run("forward", &[f32s(&[3], &[0.0; 3]).into()]).unwrap();
-    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    assert_eq!(outputs[0].to_tensor().unwrap().unwrap(), f32s(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
 }
 
 #[test]
@@ -280,7 +277,7 @@ fn metadata_are_values_and_no_methods() {
 fn an_unknown_backend_is_refused_with_what_exists() {
     let options = Options { backend: Some("abacus".into()), ..Options::default() };
     let error = double().load_with(&[], &options).unwrap_err().to_string();
-    assert_eq!(error, "no backend is called `abacus`; there are: reference");
+    assert!(error.starts_with("no backend is called `abacus`; there are: "), "{error}");
 }
 
 #[test]
@@ -299,7 +296,7 @@ fn moves_copy_and_errors_name_the_instruction() {
     let mut session = program.session().unwrap();
     let outputs =
         session.run("forward", &[f32s(&[2], &[1.0, 2.0]).into(), f32s(&[1], &[3.0]).into()]).unwrap();
-    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[2], &[3.0, 6.0]));
+    assert_eq!(outputs[0].to_tensor().unwrap().unwrap(), f32s(&[2], &[3.0, 6.0]));
     let given = [f32s(&[2], &[1.0, 2.0]).into(), f32s(&[3], &[3.0; 3]).into()];
     let error = session.run("forward", &given).unwrap_err().to_string();
     assert_eq!(
@@ -326,5 +323,5 @@ fn tensors_at_one_place_are_views_of_each_other() {
     assert!(program.buffers().is_empty());
     let input = f32s(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let outputs = program.session().unwrap().run("forward", &[input.into()]).unwrap();
-    assert_eq!(outputs[0].as_tensor().unwrap(), &f32s(&[3, 2], &[2.0, 4.0, 6.0, 8.0, 10.0, 12.0]));
+    assert_eq!(outputs[0].to_tensor().unwrap().unwrap(), f32s(&[3, 2], &[2.0, 4.0, 6.0, 8.0, 10.0, 12.0]));
 }

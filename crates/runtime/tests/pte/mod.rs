@@ -230,7 +230,8 @@ impl File {
     }
 
     pub(crate) fn load_with(self, data: &[DataFile], options: &Options) -> Result<Loaded> {
-        Loaded::load("test.pte", self.bytes(), data, options)
+        let options = Options { registry: crate::registry(), ..options.clone() };
+        Loaded::load("test.pte", self.bytes(), data, &options)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Dot, Span};
 use crate::path::Path;
 use crate::quant::layout::{E2M1_OFFSET, Numbers};
-use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, element, StoredAs};
+use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
 use std::arch::x86_64::*;
 
 /// Runs a span with the operations that its weight and layout ask for.
@@ -154,7 +154,8 @@ unsafe fn padded(from: *const u8, bytes: usize) -> [u8; 32] {
     copy
 }
 
-/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1 numbers.
+/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1
+/// numbers.
 #[derive(Clone, Copy)]
 struct IntNibbles<const SHIFTED: bool, const VNNI: bool>;
 
@@ -209,7 +210,8 @@ impl<const SHIFTED: bool, const VNNI: bool> Dot for IntNibbles<SHIFTED, VNNI> {
                 _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(start, low, even), high, odd)
             } else {
                 // Four products of at most 24 * 127 fit 16 bits.
-                let pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd));
+                let pairs =
+                    _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd));
                 let sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
                 if SHIFTED { _mm256_add_epi32(sums, start) } else { sums }
             };
@@ -281,8 +283,8 @@ impl Dot for FloatNibbles {
     }
 }
 
-/// How 32 codes of any width become 32 bytes: each is shuffled with its neighbouring byte into 16 bits of its own, moved up
-/// by a multiplication until it ends at the top, and moved down.
+/// How 32 codes of any width become 32 bytes: each is shuffled with its neighbouring byte into 16 bits of its
+/// own, moved up by a multiplication until it ends at the top, and moved down.
 struct Bits {
     width: usize,
     /// For the 16 bytes from the start of 16 codes.
@@ -320,8 +322,7 @@ impl Bits {
     unsafe fn unpack(&self, from: *const u8) -> __m256i {
         // SAFETY: `read_bytes` bytes are readable.
         unsafe {
-            let packed =
-                _mm256_packus_epi16(self.sixteen(from), self.sixteen(from.add(2 * self.width)));
+            let packed = _mm256_packus_epi16(self.sixteen(from), self.sixteen(from.add(2 * self.width)));
             _mm256_permute4x64_epi64::<0b11_01_10_00>(packed)
         }
     }
@@ -443,8 +444,8 @@ impl Dot for FloatBits<'_> {
     }
 }
 
-/// e4m3fn numbers from their codes in 32 bits: exponent and mantissa moved to their places in f32, whose exponent has a bias
-/// larger by 120.
+/// e4m3fn numbers from their codes in 32 bits: exponent and mantissa moved to their places in f32, whose
+/// exponent has a bias larger by 120.
 #[inline(always)]
 unsafe fn e4m3(code: __m256i) -> __m256 {
     // SAFETY: the path has AVX2.

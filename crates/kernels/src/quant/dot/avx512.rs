@@ -1,9 +1,9 @@
 //! Sixteen lanes of AVX-512.
 
-use crate::quant::bits::{Bits, e4m3, first};
 use super::{Dot, Span};
+use crate::quant::bits::{Bits, e4m3, first};
 use crate::quant::layout::{E2M1_OFFSET, Numbers};
-use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, element, StoredAs};
+use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
 use std::arch::x86_64::*;
 
 /// Runs a span with the operations that its weight and layout ask for.
@@ -137,7 +137,8 @@ macro_rules! lanes {
     };
 }
 
-/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1 numbers.
+/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1
+/// numbers.
 #[derive(Clone, Copy)]
 struct IntNibbles<const SHIFTED: bool>;
 
@@ -193,8 +194,7 @@ impl<const SHIFTED: bool> Dot for IntNibbles<SHIFTED> {
     unsafe fn products(self, (low, high): Self::Codes, x: *const u8) -> __m512 {
         // SAFETY: a block of activations has two vectors of bytes, one of scales and, shifted, one of starts.
         unsafe {
-            let start =
-                if SHIFTED { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
+            let start = if SHIFTED { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
             let even = _mm512_dpbusd_epi32(start, low, _mm512_loadu_si512(x.cast()));
             let both = _mm512_dpbusd_epi32(even, high, _mm512_loadu_si512(x.add(64).cast()));
             _mm512_mul_ps(_mm512_cvtepi32_ps(both), _mm512_loadu_ps(x.add(128).cast()))
@@ -238,8 +238,8 @@ impl Dot for FloatNibbles<'_> {
 
     #[inline(always)]
     unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
-        // SAFETY: a block of activations has eight vectors. The permutation looks at four bits of each lane, so that
-        // shifting alone selects a nibble.
+        // SAFETY: a block of activations has eight vectors. The permutation looks at four bits of each lane,
+        // so that shifting alone selects a nibble.
         unsafe {
             let table = _mm512_loadu_ps(self.table.as_ptr());
             let value = |codes| _mm512_permutexvar_ps(codes, table);

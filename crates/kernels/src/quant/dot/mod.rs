@@ -1,17 +1,18 @@
 //! The product of rows of the weight with rows of activations, summed along the row in lanes.
 //!
-//! One shape for every path: a block of codes is unpacked once and multiplied with up to four rows of activations; each lane
-//! then holds the sum of a few neighbouring values of one group, so that one multiply-add with a vector of scales finishes
-//! the block. Biases are a dot product of their own with the groups' sums. With one row of activations this reads each byte
-//! of the weight once, in order, with about a dozen instructions to 64 bytes, which is faster than memory delivers them.
+//! One shape for every path: a block of codes is unpacked once and multiplied with up to four rows of
+//! activations; each lane then holds the sum of a few neighbouring values of one group, so that one
+//! multiply-add with a vector of scales finishes the block. Biases are a dot product of their own with the
+//! groups' sums. With one row of activations this reads each byte of the weight once, in order, with about a
+//! dozen instructions to 64 bytes, which is faster than memory delivers them.
 
-mod portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod portable;
 
 use super::layout::InputLayout;
 use super::rows::Sink;
@@ -28,8 +29,8 @@ const WEIGHT_ROWS_AT_ONCE: usize = 16;
 /// How far ahead of its use the weight is asked for.
 const PREFETCH_BYTES: usize = 4096;
 
-/// The few operations in which paths, widths of codes and kinds of activations differ. All are inlined into a function that
-/// enables the path's instructions.
+/// The few operations in which paths, widths of codes and kinds of activations differ. All are inlined into a
+/// function that enables the path's instructions.
 ///
 /// # Safety
 /// Every method needs the path's instructions and readable memory for what it says it reads.
@@ -59,7 +60,8 @@ trait Dot: Copy {
     unsafe fn products(self, codes: Self::Codes, x: *const u8) -> Self::Lanes;
     /// For groups of `1 << group_shift` values.
     unsafe fn spread(self, group_shift: u32) -> Self::Spread;
-    /// Reads `count` scales (1, 2, 4 or 8; of the last block perhaps fewer than it has groups) and gives every lane its own.
+    /// Reads `count` scales (1, 2, 4 or 8; of the last block perhaps fewer than it has groups) and gives
+    /// every lane its own.
     unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: Self::Spread) -> Self::Lanes;
     /// Reads `count` floats, at most one a lane; the other lanes are zero.
     unsafe fn floats<S: StoredAs>(self, from: *const u8, count: usize) -> Self::Lanes;
@@ -110,7 +112,8 @@ impl Product<'_> {
                 let rows = if many { ROWS_AT_ONCE } else { 1 };
                 let picked: [Pick; ROWS_AT_ONCE] =
                     std::array::from_fn(|i| picks(if i < rows { row + i } else { row }));
-                let span = Span { product: self, first_row: matrix * self.weight.n, columns: from..to, picked };
+                let span =
+                    Span { product: self, first_row: matrix * self.weight.n, columns: from..to, picked };
                 // SAFETY: the caller's promises; the path was checked when the linear was made.
                 unsafe { span.dispatch(many) };
                 row += rows;
@@ -150,8 +153,9 @@ impl Span<'_> {
     unsafe fn multiply<D: Dot, S: StoredAs, const M: usize>(&self, dot: D) {
         let Product { weight, layout, x, out, .. } = self.product;
         let row_bytes = layout.lane_row_bytes();
-        // SAFETY: the layout's row bytes times the picked rows lie in `x`, and the weight's parts have their checked sizes,
-        // so every pointer below stays inside its slice; blocks that would reach beyond a row are read in part.
+        // SAFETY: the layout's row bytes times the picked rows lie in `x`, and the weight's parts have their
+        // checked sizes, so every pointer below stays inside its slice; blocks that would reach beyond a row
+        // are read in part.
         unsafe {
             let inputs: [*const u8; M] =
                 std::array::from_fn(|m| x.as_ptr().add(self.picked[m].input * row_bytes));
@@ -178,8 +182,8 @@ impl Span<'_> {
                         group += D::LANES;
                     }
                 }
-                for m in 0..M {
-                    out.write(self.picked[m].output, column, &[dot.sum(sums[m])]);
+                for (pick, lanes) in self.picked.iter().zip(sums) {
+                    out.write(pick.output, column, &[dot.sum(lanes)]);
                 }
             }
         }
@@ -201,8 +205,7 @@ impl Span<'_> {
         let (row_bytes, step) = (weight.row_bytes(), dot.code_bytes());
         let per_block = (block_len >> group_shift).max(1);
         let blocks = weight.k.div_ceil(block_len);
-        let whole =
-            if row_bytes < dot.read_bytes() { 0 } else { (row_bytes - dot.read_bytes()) / step + 1 };
+        let whole = if row_bytes < dot.read_bytes() { 0 } else { (row_bytes - dot.read_bytes()) / step + 1 };
         // SAFETY: as in `multiply`: whole blocks lie inside the row, the others say how much of them does.
         unsafe {
             for block in 0..whole {

@@ -2,7 +2,7 @@
 
 use super::{Dot, Span};
 use crate::quant::layout::{E2M1_OFFSET, Numbers};
-use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, element, StoredAs};
+use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
 
 /// Runs a span with the operations that its weight and layout ask for.
 ///

@@ -1,15 +1,16 @@
 //! Weights and activations in bf16, sums in f32 along the whole row: the tiles do everything.
 
-use super::panel::{Values, unpack};
-use super::vector::store_tile;
 use super::input::Places;
+use super::panel::{Values, unpack};
+use super::vector::store_part;
 use super::{BLOCK, Job, PANEL, Part, Scratch, TILE, TILE_BYTES, UNIT};
 use crate::amx::Configured;
 
 /// Computes a part.
 ///
 /// # Safety
-/// The machine has what the AMX path asks for, the part exists, and nobody else uses its columns of the output now.
+/// The machine has what the AMX path asks for, the part exists, and nobody else uses its columns of the
+/// output now.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
 pub(super) unsafe fn multiply(job: &Job<'_>, part: &Part, scratch: &mut Scratch) {
     let Some(tiles) = Configured::new() else { return };
@@ -18,8 +19,8 @@ pub(super) unsafe fn multiply(job: &Job<'_>, part: &Part, scratch: &mut Scratch)
     let places = Places::new(job.layout, job.tiles, job.rows);
     let (panel_sums, panel) = (row_tiles * 2 * TILE * TILE, scratch.panel());
     let sums = scratch.sums();
-    // SAFETY: the prepared activations have a strip for every 16 rows; the scratch has room for a panel's block and for the
-    // sums of the part.
+    // SAFETY: the prepared activations have a strip for every 16 rows; the scratch has room for a panel's
+    // block and for the sums of the part.
     unsafe {
         for start in (0..weight.k).step_by(BLOCK) {
             let block = start..weight.k.min(start + BLOCK);
@@ -44,17 +45,7 @@ pub(super) unsafe fn multiply(job: &Job<'_>, part: &Part, scratch: &mut Scratch)
             }
         }
         drop(tiles);
-        for (index, first) in part.panels.clone().map(|panel| panel * PANEL).enumerate() {
-            for strip in 0..row_tiles {
-                let first_row = part.rows.start + strip * TILE;
-                let rows = (first_row, TILE.min(part.rows.end - first_row));
-                for half in (0..2).filter(|half| first + half * TILE < weight.n) {
-                    let sums = sums.add(index * panel_sums + (strip * 2 + half) * TILE * TILE);
-                    let column = first + half * TILE;
-                    store_tile(sums, job.out, rows, (column, TILE.min(weight.n - column)));
-                }
-            }
-        }
+        store_part(job, part, sums);
     }
 }
 

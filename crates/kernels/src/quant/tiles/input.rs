@@ -1,6 +1,7 @@
-//! Activations as the right operand: for each 16 of them a sequence of tiles along the row. Row `r` of a tile holds values
-//! `2r` and `2r + 1` of each of the 16 as a pair of bf16. Where codes are nibbles, the first tile of 64 values has the even
-//! ones and the second the odd ones. An activation that bf16 cannot hold is a sum of up to three, in tiles after each other.
+//! Activations as the right operand: for each 16 of them a sequence of tiles along the row. Row `r` of a tile
+//! holds values `2r` and `2r + 1` of each of the 16 as a pair of bf16. Where codes are nibbles, the first
+//! tile of 64 values has the even ones and the second the odd ones. An activation that bf16 cannot hold is a
+//! sum of up to three, in tiles after each other.
 
 use super::super::layout::{InputLayout, TileLayout};
 use super::super::rows::Rows;
@@ -10,9 +11,9 @@ use crate::pool::Pool;
 use pteron_tensor::DType;
 use std::arch::x86_64::*;
 
-/// Where things are among prepared activations. Blocks of values along the row come first, in each block the strips of 16
-/// activations one after another: what is used together lies together, at addresses that do not crowd the same sets of a
-/// cache. Then the sums of the groups, 16 floats each, strip by strip.
+/// Where things are among prepared activations. Blocks of values along the row come first, in each block the
+/// strips of 16 activations one after another: what is used together lies together, at addresses that do not
+/// crowd the same sets of a cache. Then the sums of the groups, 16 floats each, strip by strip.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
     strips: usize,
@@ -76,8 +77,8 @@ pub(in super::super) fn prepare(
     let places = Places::new(layout, tiles, x.rows());
     let to = Target(to.as_mut_ptr());
     pool.run(places.strips, &|strip| {
-        // SAFETY: a layout for tiles is chosen only where the machine has AVX-512 with BF16; each strip is one task's, and
-        // all of its places lie inside the memory.
+        // SAFETY: a layout for tiles is chosen only where the machine has AVX-512 with BF16; each strip is
+        // one task's, and all of its places lie inside the memory.
         unsafe {
             for start in (0..layout.k).step_by(BLOCK) {
                 prepare_block(places, x, strip * TILE, start, to.at(places.strip(start, strip)));
@@ -94,14 +95,15 @@ unsafe fn prepare_block(places: Places, x: &Rows<'_>, first: usize, start: usize
     let rows = TILE.min(x.rows() - first);
     let terms = places.tiles.terms;
     for (unit, at) in (start..places.k.min(start + BLOCK)).step_by(UNIT).enumerate() {
+        // The two halves of each term: even and odd values, or the first 32 and the second.
         let mut planes = [[_mm512_setzero_si512(); TILE]; 6];
         let len = UNIT.min(places.k - at);
         for row in 0..rows {
             let parts = split(x, first + row, at, len, terms);
-            for (term, &(low, high)) in parts.iter().enumerate().take(terms) {
+            for (&(low, high), planes) in parts.iter().zip(planes.chunks_exact_mut(2)).take(terms) {
                 let (left, right) = if places.tiles.nibbles { even_and_odd(low, high) } else { (low, high) };
-                planes[2 * term][row] = left;
-                planes[2 * term + 1][row] = right;
+                planes[0][row] = left;
+                planes[1][row] = right;
             }
         }
         for index in 0..2 * terms {
@@ -128,7 +130,12 @@ fn split(x: &Rows<'_>, row: usize, at: usize, len: usize, terms: usize) -> [(__m
     if x.dtype() == DType::BF16 {
         let half = |i: usize| {
             // SAFETY: the mask names elements of the row only.
-            unsafe { _mm512_maskz_loadu_epi16((mask >> (32 * i)) as __mmask32, from.cast::<i16>().wrapping_add(32 * i)) }
+            unsafe {
+                _mm512_maskz_loadu_epi16(
+                    (mask >> (32 * i)) as __mmask32,
+                    from.cast::<i16>().wrapping_add(32 * i),
+                )
+            }
         };
         parts[0] = (half(0), half(1));
         return parts;
@@ -155,7 +162,10 @@ fn split(x: &Rows<'_>, row: usize, at: usize, len: usize, terms: usize) -> [(__m
                 _mm512_extracti64x4_epi64::<1>(taken)
             };
             let taken = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(taken)));
-            *value = _mm512_sub_ps(*value, taken);
+            // Nothing is left of an infinity; the difference would be NaN.
+            let is_finite =
+                _mm512_cmp_ps_mask::<_CMP_LT_OQ>(_mm512_abs_ps(taken), _mm512_set1_ps(f32::INFINITY));
+            *value = _mm512_maskz_sub_ps(is_finite, *value, taken);
         }
     }
     parts

@@ -16,14 +16,21 @@ pub(super) enum Values {
     Elements,
 }
 
-/// Unpacks values `at` of the panel's rows from `first` on. Tiles of 16 rows and 32 values lie one after another along the
-/// row; those of the second 16 rows follow those of the first. Rows and values beyond the weight are left as finite numbers.
+/// Unpacks values `at` of the panel's rows from `first` on. Tiles of 16 rows and 32 values lie one after
+/// another along the row; those of the second 16 rows follow those of the first. Rows and values beyond the
+/// weight are left as finite numbers.
 ///
 /// # Safety
-/// The machine has what the AMX path asks for; the panel's first row exists; `at` starts at a multiple of 64 inside the row;
-/// `to` has room for the tiles.
+/// The machine has what the AMX path asks for; the panel's first row exists; `at` starts at a multiple of 64
+/// inside the row; `to` has room for the tiles.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
-pub(super) unsafe fn unpack(weight: &QuantWeight, first: usize, at: Range<usize>, values: Values, to: *mut u8) {
+pub(super) unsafe fn unpack(
+    weight: &QuantWeight,
+    first: usize,
+    at: Range<usize>,
+    values: Values,
+    to: *mut u8,
+) {
     // SAFETY: the caller's promises.
     unsafe {
         match weight.stored {
@@ -43,7 +50,6 @@ unsafe fn unpack_stored<S: StoredAs>(
     to: *mut u8,
 ) {
     let rows = PANEL.min(weight.n - first);
-    let units = at.len().div_ceil(UNIT);
     let (codes, scales) = (weight.codes.as_ptr(), weight.scales.as_ptr());
     let biases = weight.biases.as_ref().map(|biases| biases.as_ptr());
     // SAFETY: the caller's promises.
@@ -59,25 +65,41 @@ unsafe fn unpack_stored<S: StoredAs>(
                 group_shift: weight.scheme.group().trailing_zeros(),
             }
         };
-        if weight.scheme.bits() == 4 {
-            let table: [f32; 16] = std::array::from_fn(|code| element(weight.elements, code as u8));
-            let table = _mm512_loadu_ps(table.as_ptr());
+        let half_bytes = half_bytes(weight, at.len(), values);
+        let place = |row: usize| to.add(row / TILE * half_bytes + row % TILE * 64);
+        let table: [f32; 16] = std::array::from_fn(|code| element(weight.elements, code as u8));
+        let table = _mm512_loadu_ps(table.as_ptr());
+        if weight.scheme.bits() == 4 && values == Values::Numbers {
             for row in 0..rows {
-                nibbles::<S>(&row_at(row), at.clone(), values, table, to.add(place(row, units)));
+                nibbles::<S>(&row_at(row), at.clone(), table, place(row));
             }
         } else {
             let bits = Bits::new(weight.scheme.bits());
-            let small = weight.elements == Elements::E4M3;
+            let lookup = match weight.elements {
+                Elements::E4M3 => Lookup::E4M3,
+                Elements::Unsigned => Lookup::Code,
+                Elements::DoubledE2M1 => Lookup::Table(table),
+            };
             for row in 0..rows {
-                bytes::<S>(&row_at(row), at.clone(), values, &bits, small, to.add(place(row, units)));
+                bytes::<S>(&row_at(row), at.clone(), values, &bits, lookup, place(row));
             }
         }
     }
 }
 
-/// Where a row of the panel starts among the tiles.
-fn place(row: usize, units: usize) -> usize {
-    row / TILE * units * 2 * TILE_BYTES + row % TILE * 64
+/// How a code of 32 bits becomes an element.
+#[derive(Clone, Copy)]
+enum Lookup {
+    Code,
+    E4M3,
+    Table(__m512),
+}
+
+/// Bytes of the tiles of 16 rows of the panel, so many values along the row. Elements of groups of 16 have a
+/// tile for each group, half of it zero, so that tiles can add up one group.
+pub(super) fn half_bytes(weight: &QuantWeight, values: usize, of: Values) -> usize {
+    let tiles = if of == Values::Elements && weight.scheme.group() == 16 { 4 } else { 2 };
+    values.div_ceil(UNIT) * tiles * TILE_BYTES
 }
 
 /// A scale or bias in all lanes.
@@ -113,8 +135,8 @@ struct Row {
 }
 
 impl Row {
-    /// Elements of a group as the numbers that they stand for. Beyond the last group, which only happens where there are no
-    /// activations, it is the last one's.
+    /// Elements of a group as the numbers that they stand for. Beyond the last group, which only happens
+    /// where there are no activations, it is the last one's.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
     unsafe fn scaled<S: StoredAs>(&self, elements: __m512, value: usize) -> __m512 {
@@ -133,10 +155,9 @@ impl Row {
 /// One row of nibbles: each group has but sixteen numbers, which a permutation looks up for 32 codes at once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,f16c")]
-unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, values: Values, table: __m512, to: *mut u8) {
-    let plain = halved(table, table);
-    // Which half of a table each of the 32 pairs of codes uses, where the halves are two groups of 32; and which quarter of
-    // two tables, where there are four groups of 16.
+unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, table: __m512, to: *mut u8) {
+    // Which half of a table each of the 32 pairs of codes uses, where the halves are two groups of 32; and
+    // which quarter of two tables, where there are four groups of 16.
     let half: [i16; 32] = std::array::from_fn(|i| (i as i16 / 16) << 4);
     let quarter: [i16; 32] = std::array::from_fn(|i| (i as i16 / 8) << 4);
     let nibble = _mm512_set1_epi16(15);
@@ -147,12 +168,16 @@ unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, values: Values, tabl
         for (unit, start) in at.step_by(UNIT).enumerate() {
             // A block of a row is too short for the machine to guess that the next one will follow.
             _mm_prefetch::<_MM_HINT_T1>(row.codes.wrapping_add((start + BLOCK) / 2).cast());
-            let mask = u32::MAX >> (32 - UNIT.min(row.len - start) / 2);
-            let pairs = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, row.codes.add(start / 2).cast()));
+            let codes = row.codes.add(start / 2).cast();
+            let left = row.len - start;
+            let packed = if left >= UNIT {
+                _mm256_loadu_si256(codes)
+            } else {
+                _mm256_maskz_loadu_epi8(u32::MAX >> (32 - left / 2), codes.cast())
+            };
+            let pairs = _mm512_cvtepu8_epi16(packed);
             let high = _mm512_srli_epi16::<4>(pairs);
-            let (even, odd) = if values == Values::Elements {
-                (_mm512_permutexvar_epi16(pairs, plain), _mm512_permutexvar_epi16(high, plain))
-            } else if row.group >= UNIT {
+            let (even, odd) = if row.group >= UNIT {
                 let numbers = row.scaled::<S>(table, start);
                 // Both halves are the same, so the fifth bit of an index does not matter.
                 let numbers = halved(numbers, numbers);
@@ -176,7 +201,7 @@ unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, values: Values, tabl
     }
 }
 
-/// One row of codes of any other width.
+/// One row of codes of any width, in their order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,f16c")]
 unsafe fn bytes<S: StoredAs>(
@@ -184,7 +209,7 @@ unsafe fn bytes<S: StoredAs>(
     at: Range<usize>,
     values: Values,
     bits: &Bits,
-    small: bool,
+    lookup: Lookup,
     to: *mut u8,
 ) {
     let width = bits.width();
@@ -196,7 +221,11 @@ unsafe fn bytes<S: StoredAs>(
             let unpacked = bits.unpack(row.codes.add(start * width / 8), len * width / 8);
             let numbers = |i: usize, quarter: __m128i| {
                 let code = _mm512_cvtepu8_epi32(quarter);
-                let elements = if small { e4m3(code) } else { _mm512_cvtepi32_ps(code) };
+                let elements = match lookup {
+                    Lookup::Code => _mm512_cvtepi32_ps(code),
+                    Lookup::E4M3 => e4m3(code),
+                    Lookup::Table(table) => _mm512_permutexvar_ps(code, table),
+                };
                 match values {
                     Values::Elements => elements,
                     Values::Numbers => row.scaled::<S>(elements, start + 16 * i),
@@ -210,9 +239,19 @@ unsafe fn bytes<S: StoredAs>(
                 numbers(2, _mm512_extracti32x4_epi32::<2>(unpacked)),
                 numbers(3, _mm512_extracti32x4_epi32::<3>(unpacked)),
             );
-            let to = to.add(unit * 2 * TILE_BYTES);
-            _mm512_storeu_si512(to.cast(), low);
-            _mm512_storeu_si512(to.add(TILE_BYTES).cast(), high);
+            if values == Values::Elements && row.group == 16 {
+                let to = to.add(unit * 4 * TILE_BYTES);
+                for (tile, both) in [(0, low), (2, high)] {
+                    let first = _mm512_maskz_mov_epi16(0x0000_ffff, both);
+                    let second = _mm512_maskz_mov_epi16(0xffff_0000, both);
+                    _mm512_storeu_si512(to.add(tile * TILE_BYTES).cast(), first);
+                    _mm512_storeu_si512(to.add((tile + 1) * TILE_BYTES).cast(), second);
+                }
+            } else {
+                let to = to.add(unit * 2 * TILE_BYTES);
+                _mm512_storeu_si512(to.cast(), low);
+                _mm512_storeu_si512(to.add(TILE_BYTES).cast(), high);
+            }
         }
     }
 }

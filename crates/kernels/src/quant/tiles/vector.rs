@@ -1,6 +1,6 @@
 //! What the tile kernels do with vectors: transposing, and storing rows of the output.
 
-use super::super::rows::Sink;
+use super::{Job, PANEL, Part, TASK_PANELS, TILE};
 use std::arch::x86_64::*;
 
 /// Transposes 16 rows of 16 values of 32 bits.
@@ -32,24 +32,39 @@ pub(super) fn transpose(rows: &mut [__m512i; 16]) {
     }
 }
 
-/// Writes a tile of sums, whose rows are columns of the output, in the output's dtype.
+/// Writes the sums of a part, whose tiles have the output's columns as rows, in the output's dtype. Sixteen
+/// rows of the output at a time, each along all of the part's columns, so that lines are written whole.
 ///
 /// # Safety
-/// `sums` has 16 rows of 16 floats; the output has the first `rows` rows and `columns` columns from the given ones on, and
-/// nobody else uses them now.
+/// `sums` has two tiles for every panel and strip, panel by panel; the part exists, and nobody else uses its
+/// columns of the output now.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub(super) unsafe fn store_tile(
-    sums: *const f32,
-    out: Sink,
-    (first_row, rows): (usize, usize),
-    (first_column, columns): (usize, usize),
-) {
-    // SAFETY: the caller's promise.
-    let mut tile: [__m512i; 16] = std::array::from_fn(|i| unsafe { _mm512_loadu_si512(sums.add(16 * i).cast()) });
-    transpose(&mut tile);
-    let mask = ((1u32 << columns) - 1) as __mmask16;
-    for (row, &values) in tile.iter().enumerate().take(rows) {
-        // SAFETY: the caller's promise.
-        unsafe { out.write_vector(first_row + row, first_column, mask, _mm512_castsi512_ps(values)) };
+pub(super) unsafe fn store_part(job: &Job<'_>, part: &Part, sums: *const f32) {
+    const COLUMNS: usize = TASK_PANELS * PANEL;
+    let mut rows_of_strip = [_mm512_setzero_ps(); TILE * COLUMNS / 16];
+    let first_column = part.panels.start * PANEL;
+    let columns = job.weight.n.min(part.panels.end * PANEL) - first_column;
+    for strip in 0..part.row_tiles() {
+        let first_row = part.rows.start + strip * TILE;
+        let rows = TILE.min(part.rows.end - first_row);
+        for column_tile in 0..columns.div_ceil(TILE) {
+            let (panel, half) = (column_tile / 2, column_tile % 2);
+            let tile = ((panel * part.row_tiles() + strip) * 2 + half) * TILE * TILE;
+            // SAFETY: the caller's promise.
+            let mut tile: [__m512i; 16] =
+                std::array::from_fn(|i| unsafe { _mm512_loadu_si512(sums.add(tile + 16 * i).cast()) });
+            transpose(&mut tile);
+            for (row, values) in tile.into_iter().enumerate().take(rows) {
+                rows_of_strip[row * COLUMNS / 16 + column_tile] = _mm512_castsi512_ps(values);
+            }
+        }
+        for row in 0..rows {
+            for column in (0..columns).step_by(16) {
+                let mask = (u32::MAX >> (32 - 16.min(columns - column))) as __mmask16;
+                let values = rows_of_strip[(row * COLUMNS + column) / 16];
+                // SAFETY: the caller's promise.
+                unsafe { job.out.write_vector(first_row + row, first_column + column, mask, values) };
+            }
+        }
     }
 }

@@ -1,7 +1,13 @@
 //! Activations into the form for lanes.
+//!
+//! Decoding waits for this before every product, so that it must be quick even for one row.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 use super::layout::{E2M1_OFFSET, INPUT_GROUP, InputLayout, LaneLayout, Numbers};
 use super::rows::Rows;
+use crate::path::Path;
 use crate::pool::Pool;
 use std::ops::Range;
 
@@ -12,14 +18,19 @@ const LARGEST_BLOCK: usize = 128;
 const TASK_VALUES: usize = 8192;
 
 /// Prepares all rows; `to` has the layout's row bytes for each.
-pub(super) fn lane_rows(layout: &InputLayout, pool: &Pool, x: &Rows<'_>, to: &mut [u8]) {
+pub(super) fn lane_rows(layout: &InputLayout, path: Path, pool: &Pool, x: &Rows<'_>, to: &mut [u8]) {
+    if layout.k == 0 {
+        return;
+    }
     let row_bytes = layout.lane_row_bytes();
     let rows = Parts::new(to, row_bytes);
-    let per_task = TASK_VALUES.div_ceil(layout.k.max(1));
+    let per_task = TASK_VALUES.div_ceil(layout.k);
     pool.run(x.rows().div_ceil(per_task), &|task| {
         for row in task * per_task..x.rows().min((task + 1) * per_task) {
             // SAFETY: each row is prepared by one task.
-            lane_row(layout, x, row, unsafe { rows.part(row) });
+            let to = unsafe { rows.part(row) };
+            // SAFETY: the path was checked when the linear was made.
+            unsafe { prepare_row(layout, path, x, row, to) };
         }
     });
 }
@@ -52,8 +63,38 @@ impl Parts {
     }
 }
 
-/// Prepares one row; `to` has the layout's row bytes.
-pub(super) fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
+/// Prepares one row with the path's instructions.
+///
+/// # Safety
+/// The machine has what the path says.
+unsafe fn prepare_row(layout: &InputLayout, path: Path, x: &Rows<'_>, row: usize, to: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise.
+    unsafe {
+        match path {
+            Path::Avx512 | Path::Amx if layout.lanes.lanes == 16 && layout.lanes.numbers != Numbers::F32 => {
+                return avx512::quantised_row(layout, x, row, to);
+            }
+            Path::Avx512 | Path::Amx => return avx512::lane_row(layout, x, row, to),
+            Path::Avx2 | Path::AvxVnni => return lane_row_avx2(layout, x, row, to),
+            _ => {}
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = path;
+    lane_row(layout, x, row, to);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn lane_row_avx2(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
+    lane_row(layout, x, row, to);
+}
+
+/// Prepares one row; `to` has the layout's row bytes. Inlined into functions that enable a path's
+/// instructions.
+#[inline(always)]
+fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
     let lanes = layout.lanes;
     let (blocks, sums) = to.split_at_mut(layout.lane_sums_at());
     let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
@@ -91,10 +132,13 @@ pub(super) fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut 
     }
 }
 
-/// Rounds values to multiples of their largest magnitude's 127th part, which is returned; NaN where one is not finite.
+/// Rounds values to multiples of their largest magnitude's 127th part, which is returned; NaN where one is
+/// not finite.
+#[inline(always)]
 fn quantise(values: &[f32], quants: &mut [i8]) -> f32 {
-    // `f32::max` would pass over a NaN.
-    let largest = values.iter().fold(0.0f32, |max, value| if value.abs() <= max { max } else { value.abs() });
+    // Magnitudes order as their bits do, and NaN above all; integers have a vector instruction for it.
+    let largest = values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0);
+    let largest = f32::from_bits(largest);
     if !largest.is_finite() {
         quants.fill(0);
         return f32::NAN;
@@ -107,6 +151,7 @@ fn quantise(values: &[f32], quants: &mut [i8]) -> f32 {
     largest / 127.0
 }
 
+#[inline(always)]
 fn add_sums(sums: &mut [f32], first: usize, group: usize, values: &[f32]) {
     // Groups are powers of two from 16 on, and blocks are multiples of 16.
     for (i, part) in values.chunks(16).enumerate() {
@@ -117,6 +162,7 @@ fn add_sums(sums: &mut [f32], first: usize, group: usize, values: &[f32]) {
 }
 
 /// Plane `p` holds value `p` of every lane.
+#[inline(always)]
 fn arrange_floats(lanes: LaneLayout, values: &[f32], to: &mut [f32]) {
     for (plane, to) in to.chunks_exact_mut(lanes.lanes).enumerate() {
         for (to, values) in to.iter_mut().zip(values.chunks_exact(lanes.per_lane)) {
@@ -125,8 +171,9 @@ fn arrange_floats(lanes: LaneLayout, values: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Four bytes a lane in each plane. With eight values a lane, the first plane holds the even ones, which are low nibbles,
-/// and the second the odd ones.
+/// Four bytes a lane in each plane. With eight values a lane, the first plane holds the even ones, which are
+/// low nibbles, and the second the odd ones.
+#[inline(always)]
 fn arrange_bytes(lanes: LaneLayout, quants: &[i8], to: &mut [u8]) {
     let planes = lanes.per_lane / 4;
     for (plane, to) in to.chunks_exact_mut(4 * lanes.lanes).enumerate() {

@@ -1,0 +1,98 @@
+//! Tensors made of numbers, and tensors joined from others.
+
+use super::{Compiled, Numbered, invalid};
+use crate::plan::Planner;
+use crate::plan::types::counted;
+use crate::run::Kernel;
+use pteron_ir::op::FloatArg;
+use pteron_ir::rules::SliceRange;
+use pteron_ir::{Op, ValueId};
+use pteron_kernels::copy::copy;
+use pteron_kernels::elementwise::{Chain, ChainBuilder};
+use pteron_kernels::view::ViewMut;
+use pteron_tensor::{DType, Scalar};
+
+pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let &result = node.node.results.first()?;
+    let dtype = planner.dtype(result)?;
+    let kernel: Kernel = match node.node.op.clone() {
+        Op::Full { v: FloatArg::Literal(number), .. } | Op::FullLike { v: FloatArg::Literal(number), .. } => {
+            let mut builder = ChainBuilder::new(planner.path);
+            let value = builder.constant(Scalar::Float(number), dtype)?;
+            let chain = builder.finish(value)?;
+            Box::new(move |run| {
+                chain.run(run.pool, &run.target(result)?, &[]);
+                Ok(())
+            })
+        }
+        Op::ARange { start, step, .. } => {
+            if !matches!(dtype, DType::I32 | DType::I64) {
+                return None;
+            }
+            Box::new(move |run| {
+                let (start, step, target) = (run.int(&start), run.int(&step), run.target(result)?);
+                for index in 0..target.len() {
+                    let value = start.wrapping_add(step.wrapping_mul(index as i64));
+                    // SAFETY: the result is row-major in storage of its own.
+                    unsafe {
+                        match dtype {
+                            DType::I32 => target.data().cast::<i32>().add(index).write(value as i32),
+                            _ => target.data().cast::<i64>().add(index).write(value),
+                        }
+                    }
+                }
+                Ok(())
+            })
+        }
+        Op::Concatenate { tensors, axis } => {
+            let axis = counted(axis, planner.types.tensor(result)?.shape.len())?;
+            joined(planner, result, &tensors, axis, false)?
+        }
+        Op::Stack { tensors, axis } => {
+            let axis = counted(axis, planner.types.tensor(result)?.shape.len())?;
+            joined(planner, result, &tensors, axis, true)?
+        }
+        _ => return None,
+    };
+    Some(Compiled::Compute(kernel))
+}
+
+/// Tensors side by side along an axis; with `stacked`, each is one step of a new axis.
+fn joined(
+    planner: &Planner<'_>,
+    result: ValueId,
+    tensors: &[ValueId],
+    axis: usize,
+    stacked: bool,
+) -> Option<Kernel> {
+    let dtype = planner.dtype(result)?;
+    let parts = tensors.iter().map(|&value| {
+        let from = planner.dtype(value)?;
+        let cast = if from == dtype { None } else { Some(Chain::cast(from, dtype, planner.path)?) };
+        Some((value, cast))
+    });
+    let parts: Vec<(ValueId, Option<Chain>)> = parts.collect::<Option<_>>()?;
+    Some(Box::new(move |run| {
+        let target = run.target(result)?;
+        let whole = run.slot(result).layout;
+        let mut start = 0;
+        for (value, cast) in &parts {
+            let source = run.view(*value)?;
+            let count = if stacked { 1 } else { source.sizes()[axis] };
+            let part = whole.slice(axis, SliceRange { start, step: 1, count });
+            let (offset, mut layout) = part.ok_or_else(|| invalid("no such axis"))?;
+            if stacked {
+                layout = layout.remove_axis(axis).ok_or_else(|| invalid("no such axis"))?;
+            }
+            let data = target.data().wrapping_offset(offset * dtype.size() as isize);
+            // SAFETY: a part of the result, by its rule as large as the operand.
+            let part = unsafe { ViewMut::from_raw(data, dtype, layout.sizes(), layout.strides()) };
+            match cast {
+                Some(cast) => cast.run(run.pool, &part, &[source]),
+                None => copy(run.pool, &part, &source),
+            }
+            start += count;
+        }
+        Ok(())
+    }))
+}

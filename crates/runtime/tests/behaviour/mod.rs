@@ -1,0 +1,4 @@
+//! What programs and sessions do, whatever the backend: every backend's own tests include this.
+
+mod programs;
+mod sessions;

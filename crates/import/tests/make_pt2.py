@@ -75,6 +75,31 @@ class Mutated(nn.Module):
         return self.cache.sum(0)
 
 
+class Windows(nn.Module):
+    """Writes through views of views, and reads of views that were taken before."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(2, 3, 4))
+
+    def forward(self, x):
+        early = self.table[1]
+        self.table.transpose(0, 1)[2].select(0, 1).add_(x)
+        self.table.view(6, 4)[:, 1:3].mul_(2.0)
+        first, second = self.table.chunk(2, dim=2)
+        second.copy_(first + 1.0)
+        self.table.unsqueeze(0).permute(0, 3, 2, 1)[0, 0].fill_(7.0)
+        return early * 1.0, self.table.sum(-1)
+
+
+class Doubles(nn.Module):
+    """Arithmetic in f64, which no delegate has, between arithmetic that one has."""
+
+    def forward(self, x):
+        y = (x * 2.0).double()
+        return (torch.abs(y) + y).float() * x
+
+
 class Branch(nn.Module):
     """Graphs inside a node."""
 
@@ -122,6 +147,8 @@ def programs():
     )
     yield "in_place", mutated
     yield "mutated", mutated.run_decompositions({})
+    yield "windows", export(Windows(), (torch.ones(4),))
+    yield "doubles", export(Doubles(), (torch.ones(3),))
     yield "branch", export(Branch(), (torch.ones(3),))
     yield "two", {"first": mutated, "second": export(Branch(), (torch.ones(3),))}
     for name, weight in subclasses().items():

@@ -17,6 +17,7 @@ mod tensor;
 mod verify;
 mod weights;
 
+pub(crate) use error::clip;
 pub use error::{Pt2Error, Result};
 pub use tensor::StridedTensor;
 pub use weights::{Attribute, Subclass, SubclassKind, Weight};

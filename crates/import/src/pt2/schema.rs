@@ -189,6 +189,20 @@ impl Node {
         self.metadata.get("stack_trace").map(String::as_str)
     }
 
+    /// Names of the values that it reads, in order.
+    pub fn reads(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.inputs.iter().for_each(|input| input.arg.names(&mut |_, name| names.push(name)));
+        names
+    }
+
+    /// Names of the values that it gives, in order.
+    pub fn gives(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        self.outputs.iter().for_each(|output| output.names(&mut |_, name| names.push(name)));
+        names
+    }
+
     /// The node in words, for errors: its name, its operator and its module.
     pub fn place(&self) -> String {
         let name = self.name.as_deref().unwrap_or("without a name");

@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use clap::ValueEnum;
 use pteron_cpu::{Cpu, Path};
-use pteron_runtime::backend::Backend;
 use pteron_runtime::{LoadMode, Options, Precision};
 use std::sync::Arc;
 

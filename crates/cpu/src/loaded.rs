@@ -26,6 +26,9 @@ use std::time::Instant;
 /// Plans kept for a program; prompts of many lengths come and go.
 const PLANS: usize = 64;
 
+/// What a plan is made for: a graph, and the sizes of all its tensors.
+type Signature = (GraphId, Vec<usize>);
+
 /// What all plans of a graph share.
 pub(crate) struct Prepared {
     /// In the graph's order.
@@ -38,7 +41,7 @@ pub(crate) struct LoadedCpu {
     graphs: Arc<ProgramGraphs>,
     weights: Arc<Weights>,
     prepared: Vec<Prepared>,
-    plans: Mutex<HashMap<(GraphId, Vec<usize>), Arc<Plan>>>,
+    plans: Mutex<HashMap<Signature, Arc<Plan>>>,
     pool: Arc<Pool>,
     path: Path,
     precision: Precision,

@@ -7,24 +7,24 @@
 #![allow(unsafe_code)]
 
 pub mod amx;
+pub mod attention;
+pub mod convert;
+pub mod convolution;
+pub mod copy;
+pub mod dense;
+pub mod elementwise;
+pub mod index;
+pub mod norm;
+pub mod order;
 pub mod path;
 pub mod pool;
 pub mod quant;
-pub mod convert;
-pub mod elementwise;
-pub mod view;
-mod simd;
-mod split;
-pub mod copy;
-pub mod norm;
-pub mod softmax;
-mod rows;
-pub mod attention;
-pub mod dense;
-pub mod rope;
 pub mod reduce;
-pub mod order;
-pub mod index;
-pub mod convolution;
+pub mod rope;
+mod rows;
+mod simd;
+pub mod softmax;
+mod split;
 #[cfg(test)]
 mod trial;
+pub mod view;

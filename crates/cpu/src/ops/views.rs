@@ -122,7 +122,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
 /// The sizes of a result: known to the plan, or by the rule in every run.
 #[derive(Clone)]
 enum Sizes {
-    Known(Layout),
+    Known(Box<Layout>),
     Ruled(Numbered, usize),
 }
 
@@ -130,7 +130,7 @@ impl Sizes {
     fn of(planner: &Planner<'_>, node: &Numbered, result: ValueId) -> Sizes {
         let known = planner.types.sizes(result).filter(|_| node.is_static);
         match known.and_then(|sizes| Layout::row_major(&sizes)) {
-            Some(layout) => Sizes::Known(layout),
+            Some(layout) => Sizes::Known(Box::new(layout)),
             None => {
                 let index = node.node.results.iter().position(|&value| value == result);
                 Sizes::Ruled(node.clone(), index.unwrap_or(0))

@@ -255,7 +255,7 @@ impl Plan {
 
         let mut fixed = Vec::new();
         let mut numbers = Vec::new();
-        for index in 0..count {
+        for (index, &place) in storage.iter().enumerate().take(count) {
             let value = ValueId(index as u32);
             if let Some(number) = types.known_int(value) {
                 numbers.push((value, number));
@@ -263,7 +263,7 @@ impl Plan {
             if let (
                 Storage::Arena { .. } | Storage::Constant(_) | Storage::Buffer(_) | Storage::Input(_),
                 Some(sizes),
-            ) = (storage[index], types.sizes(value))
+            ) = (place, types.sizes(value))
             {
                 let layout = Layout::row_major(&sizes)
                     .ok_or_else(|| Error::Invalid(format!("%{index} has {} axes", sizes.len())))?;

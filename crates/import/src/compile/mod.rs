@@ -2,7 +2,7 @@
 //!
 //! Each method is made functional, lowered as a whole, split where the delegate cannot express an operator, taken
 //! through the [`pipeline`] of passes and put together with portable calls between its delegates. Verified programs
-//! flow in; a [`ProgramWriter`](pteron_format::ProgramWriter) that streams the file and a [`Report`] of what went
+//! flow in; a [`ProgramWriter`] that streams the file and a [`Report`] of what went
 //! where flow out. The same programs give the same bytes.
 
 mod error;

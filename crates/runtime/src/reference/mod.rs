@@ -189,7 +189,9 @@ pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
         Some(scalar) => Ok(Argument::Scalar(scalar)),
         None => {
             let tensor = value.to_tensor()?;
-            tensor.map(Argument::Tensor).ok_or_else(|| Error::Invalid(format!("{} as input", value.describe())))
+            tensor
+                .map(Argument::Tensor)
+                .ok_or_else(|| Error::Invalid(format!("{} as input", value.describe())))
         }
     });
     arguments.collect()

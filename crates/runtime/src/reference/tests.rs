@@ -1,8 +1,8 @@
 //! Graphs in the text form, run by the interpreter alone: branches, loops, memory that is reused, errors.
 
-use super::interpret::{Context, Effects, run};
+use super::effects::Effects;
+use super::interpret::{Context, run};
 use super::kernels::Datum;
-use super::kernels::random::Key;
 use super::liveness::BlockLife;
 use crate::backend::{GraphId, RunControl, Step, Trace};
 use crate::{Result, Value};
@@ -23,7 +23,7 @@ fn run_with(
     control: &RunControl,
 ) -> Result<Vec<HostTensor>> {
     let graph = parse_graph(text).unwrap();
-    let mut effects = Effects { cache: None, key: Key::new(0) };
+    let mut effects = Effects::none();
     let context = Context {
         id: GraphId(0),
         graph: &graph,

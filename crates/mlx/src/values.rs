@@ -1,0 +1,135 @@
+//! What a graph's values are while it runs on MLX: arrays with the types that the type rules gave them, and numbers.
+
+use crate::error::{MlxError, invalid};
+use crate::ffi::Array;
+use pteron_ir::op::{FloatArg, IntArg};
+use pteron_ir::{Dim, TensorType, Type, TypeSource, ValueId};
+use pteron_tensor::{DType, Scalar, element_count};
+use std::sync::Arc;
+
+/// Dtype and sizes of a tensor at hand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ArrayType {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl ArrayType {
+    /// Elements.
+    pub(crate) fn count(&self) -> usize {
+        element_count(&self.shape).unwrap_or(usize::MAX)
+    }
+
+    /// Sizes as the shim takes them.
+    pub(crate) fn ints(&self) -> Vec<i64> {
+        self.shape.iter().map(|&size| size as i64).collect()
+    }
+}
+
+impl std::fmt::Display for ArrayType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.shape)
+    }
+}
+
+/// An array and its type.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) array: Arc<Array>,
+    pub(crate) ty: Arc<ArrayType>,
+}
+
+impl Tensor {
+    /// An array of a type that is known to be its own.
+    pub(crate) fn new(array: Array, ty: ArrayType) -> Tensor {
+        Tensor { array: Arc::new(array), ty: Arc::new(ty) }
+    }
+
+    /// Bytes of the elements.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.ty.count() as u64).saturating_mul(self.ty.dtype.size() as u64)
+    }
+}
+
+/// What a value is.
+#[derive(Clone, Debug)]
+pub(crate) enum Datum {
+    Tensor(Tensor),
+    Scalar(Scalar),
+}
+
+/// All values of a graph, with their types for the rules.
+pub(crate) struct Values {
+    data: Vec<Option<Datum>>,
+    types: Vec<Option<Type>>,
+}
+
+impl Values {
+    /// Room for that many, none of them set.
+    pub(crate) fn new(count: usize) -> Values {
+        Values { data: (0..count).map(|_| None).collect(), types: (0..count).map(|_| None).collect() }
+    }
+
+    /// Sets a value; what it was before.
+    pub(crate) fn set(&mut self, value: ValueId, datum: Datum) -> Option<Datum> {
+        let ty = match &datum {
+            Datum::Tensor(tensor) => Type::Tensor(TensorType::known(tensor.ty.dtype, &tensor.ty.shape)),
+            Datum::Scalar(Scalar::Int(number)) => Type::Int(Dim::known(*number)),
+            Datum::Scalar(Scalar::Bool(truth)) => Type::Int(Dim::known((*truth).into())),
+            Datum::Scalar(Scalar::Float(_)) => Type::Float,
+        };
+        let index = value.0 as usize;
+        if let Some(slot) = self.types.get_mut(index) {
+            *slot = Some(ty);
+        }
+        self.data.get_mut(index).and_then(|slot| slot.replace(datum))
+    }
+
+    /// Forgets a value, so that its memory may be donated; its type stays, for errors.
+    pub(crate) fn clear(&mut self, value: ValueId) -> Option<Datum> {
+        self.data.get_mut(value.0 as usize).and_then(Option::take)
+    }
+
+    pub(crate) fn get(&self, value: ValueId) -> Result<&Datum, MlxError> {
+        let datum = self.data.get(value.0 as usize).and_then(Option::as_ref);
+        datum.ok_or_else(|| MlxError::Invalid(format!("%{} is read before it is set", value.0)))
+    }
+
+    pub(crate) fn tensor(&self, value: ValueId) -> Result<&Tensor, MlxError> {
+        match self.get(value)? {
+            Datum::Tensor(tensor) => Ok(tensor),
+            Datum::Scalar(_) => invalid(format!("%{} is a number, not a tensor", value.0)),
+        }
+    }
+
+    pub(crate) fn scalar(&self, value: ValueId) -> Result<Scalar, MlxError> {
+        match self.get(value)? {
+            Datum::Scalar(scalar) => Ok(*scalar),
+            Datum::Tensor(_) => invalid(format!("%{} is a tensor, not a number", value.0)),
+        }
+    }
+
+    pub(crate) fn int(&self, arg: &IntArg<ValueId>) -> Result<i64, MlxError> {
+        match arg {
+            IntArg::Literal(value) => Ok(*value),
+            IntArg::Value(value) => match self.scalar(*value)? {
+                Scalar::Int(value) => Ok(value),
+                Scalar::Bool(value) => Ok(value.into()),
+                Scalar::Float(value) => invalid(format!("{value} where an integer is needed")),
+            },
+        }
+    }
+
+    pub(crate) fn number(&self, arg: &FloatArg<ValueId>) -> Result<Scalar, MlxError> {
+        match arg {
+            FloatArg::Literal(value) => Ok(Scalar::Float(*value)),
+            FloatArg::Value(value) => self.scalar(*value),
+        }
+    }
+}
+
+impl TypeSource for Values {
+    fn type_of(&self, value: ValueId) -> Option<&Type> {
+        self.types.get(value.0 as usize)?.as_ref()
+    }
+}

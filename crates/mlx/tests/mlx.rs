@@ -1,0 +1,267 @@
+//! The backend over a real MLX. Built with the feature `shim`; without it there is no MLX to test.
+
+#![cfg(feature = "shim")]
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers fail their test
+
+mod differential;
+#[path = "../../runtime/tests/pte/mod.rs"]
+mod pte;
+
+use pte::{File, Method, f32s, i64s};
+use pteron_ir::op::IntArg;
+use pteron_ir::{Op, Ssa, ValueId, parse_graph};
+use pteron_mlx::{Compile, MlxBackend, MlxOptions};
+use pteron_runtime::registry::Registry;
+use pteron_runtime::{BufferId, Error, LoadMode, Options, Program, Scope, Session, Value};
+use pteron_tensor::{DType, HostTensor};
+use std::sync::Arc;
+
+/// What the maker of test files loads them with.
+fn registry() -> Registry {
+    options(Compile::Repeated, LoadMode::Map).registry
+}
+
+fn mlx(compile: Compile) -> MlxBackend {
+    MlxBackend::open(&MlxOptions { shim: None, compile }).unwrap()
+}
+
+fn options(compile: Compile, mode: LoadMode) -> Options {
+    let mut options = Options { backend: Some("mlx".into()), mode, ..Options::default() };
+    options.registry.add(Arc::new(mlx(compile)));
+    options
+}
+
+/// Adds its input to a buffer and a row of a table to both; an index outside the table fails after the update.
+const COUNTER: &str = r#"
+graph "forward"
+  input %0 "x": f32[2]
+  input %1 "index": i64[1]
+  constant %2 "table": f32[3, 2]
+  buffer %3 "sum": f32[2] -> %4
+{
+  %4: f32[2] = add(a=%3, b=%0)
+  %5: f32[1, 2] = take(x=%2, index=%1, axis=0)
+  %6: f32[1, 2] = add(a=%5, b=%4)
+}
+output %6 "out": f32[1, 2]
+"#;
+
+fn counter(options: &Options) -> Program {
+    let mut file = File::default();
+    file.name("table", &f32s(&[3, 2], &[0.0, 0.0, 10.0, 10.0, 20.0, 20.0]));
+    let mut method = Method::new("forward");
+    let (x, index) = (method.tensor(DType::F32, &[2]), method.tensor(DType::I64, &[1]));
+    let out = method.tensor(DType::F32, &[1, 2]);
+    method.input(x);
+    method.input(index);
+    method.output(out);
+    method.delegate(&mut file, COUNTER, &[x, index, out]);
+    file.add(method);
+    Program::load("test.pte", file.bytes(), &[], options).unwrap()
+}
+
+fn step(session: &mut Session, x: f32, index: i64) -> Result<Vec<f32>, Error> {
+    let outputs = session.run("forward", &[f32s(&[2], &[x, -x]).into(), i64s(&[1], &[index]).into()])?;
+    Ok(outputs[0].to_tensor()?.unwrap().as_slice::<f32>().unwrap().to_vec())
+}
+
+fn sum(session: &Session) -> Vec<f32> {
+    let id = BufferId { scope: Scope::Method("forward".into()), delegate: Some(0), name: "sum".into() };
+    session.read(&id).unwrap().as_slice::<f32>().unwrap().to_vec()
+}
+
+#[test]
+fn random_ops_give_what_the_reference_gives() {
+    let backend = mlx(Compile::Never);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut compared = 0;
+    for _ in 0..200 {
+        let bytes: Vec<u8> = (0..400)
+            .map(|_| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed as u8
+            })
+            .collect();
+        match differential::check(&bytes, &backend) {
+            Ok(count) => compared += count,
+            Err(difference) => panic!("{}", difference.0),
+        }
+    }
+    assert!(compared > 500, "{compared} ops were compared");
+}
+
+#[test]
+fn state_stays_and_an_error_takes_it_back() {
+    for compile in [Compile::Never, Compile::Always] {
+        let program = counter(&options(compile, LoadMode::Map));
+        let mut session = program.session().unwrap();
+        assert_eq!(step(&mut session, 1.0, 1).unwrap(), [11.0, 9.0]);
+        let snapshot = session.snapshot().unwrap();
+        assert_eq!(step(&mut session, 1.0, -1).unwrap(), [22.0, 18.0]);
+        let error = step(&mut session, 1.0, 3).unwrap_err().to_string();
+        assert!(error.contains("take") && error.contains("index 3 is outside an axis of size 3"), "{error}");
+        assert_eq!(sum(&session), [2.0, -2.0]);
+        assert_eq!(step(&mut session, 1.0, 0).unwrap(), [3.0, -3.0]);
+        // The snapshot held the old buffer, so it was not updated in place.
+        session.restore(&snapshot).unwrap();
+        assert_eq!(sum(&session), [1.0, -1.0]);
+        let mut fork = session.fork().unwrap();
+        step(&mut fork, 5.0, 0).unwrap();
+        assert_eq!((sum(&fork)[0], sum(&session)[0]), (6.0, 1.0));
+    }
+}
+
+#[test]
+fn constants_are_copied_where_that_is_asked_for() {
+    let program = counter(&options(Compile::Never, LoadMode::Copy));
+    let report = program.memory();
+    assert_eq!((report.mapped_bytes, report.packed_bytes, report.state_bytes), (0, 24, 8));
+    let mut session = program.session().unwrap();
+    assert_eq!(step(&mut session, 0.0, 2).unwrap(), [20.0, 20.0]);
+}
+
+#[test]
+fn sessions_on_many_threads_give_what_one_gives() {
+    let program = counter(&options(Compile::Repeated, LoadMode::Map));
+    let run = |program: &Program| {
+        let mut session = program.session().unwrap();
+        (0..20).map(|at| step(&mut session, at as f32, at % 3).unwrap()).collect::<Vec<_>>()
+    };
+    let wanted = run(&program);
+    let threads: Vec<_> = (0..16)
+        .map(|_| {
+            let program = program.clone();
+            std::thread::spawn(move || run(&program))
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), wanted);
+    }
+}
+
+#[test]
+fn a_session_moves_between_threads() {
+    let program = counter(&options(Compile::Always, LoadMode::Map));
+    let mut session = program.session().unwrap();
+    for at in 0..4 {
+        session = std::thread::spawn(move || {
+            assert_eq!(step(&mut session, 1.0, 0).unwrap(), [(at + 1) as f32, -(at + 1) as f32]);
+            session
+        })
+        .join()
+        .unwrap();
+    }
+}
+
+/// Runs the text of a graph on a fresh backend.
+fn run(text: &str, inputs: &[Value]) -> Result<Vec<HostTensor>, Error> {
+    let graph = parse_graph(text).unwrap();
+    let outputs = differential::run_graph(graph, inputs, &mlx(Compile::Never))?;
+    Ok(outputs.iter().map(|value| value.to_tensor().unwrap().unwrap()).collect())
+}
+
+#[test]
+fn what_ends_a_c_program_is_an_answer_here() {
+    let text = r#"
+graph "forward"
+  input %0 "a": i32[3]
+  input %1 "b": i32[3]
+  input %2 "x": f32[3]
+{
+  %3: i32[3] = floor_divide(a=%0, b=%1)
+  %4: i32[3] = remainder(a=%0, b=%1)
+  %5: u8[3] = as_type(x=%2, scalar_type=u8)
+}
+output %3 "": i32[3]
+output %4 "": i32[3]
+output %5 "": u8[3]
+"#;
+    let tensor = |values: &[i32]| Value::Tensor(HostTensor::from_slice(vec![3], values).unwrap());
+    let inputs =
+        [tensor(&[7, i32::MIN, -7]), tensor(&[0, -1, 2]), f32s(&[3], &[f32::NAN, 300.0, -1.9]).into()];
+    let outputs = run(text, &inputs).unwrap();
+    assert_eq!(outputs[0].as_slice::<i32>().unwrap(), [0, i32::MIN, -4]);
+    assert_eq!(outputs[1].as_slice::<i32>().unwrap(), [7, 0, 1]);
+    assert_eq!(outputs[2].as_slice::<u8>().unwrap(), [0, 255, 0]);
+}
+
+#[test]
+fn an_op_that_mlx_refuses_is_named_with_its_shapes() {
+    let text = r#"
+graph "forward"
+  input %0 "x": f32[2, 3]
+{
+  %1: f32[2, 2] = as_strided(x=%0, shape=[2, 2], strides=[4, 1], offset=1)
+}
+output %1 "": f32[2, 2]
+"#;
+    let error = run(text, &[f32s(&[2, 3], &[0.0; 6]).into()]).unwrap_err().to_string();
+    assert!(error.contains("as_strided") && error.contains("f32 [2, 3]"), "{error}");
+}
+
+/// What the differential fuzz target has found, each settled in the op's lowering.
+#[test]
+fn differences_that_were_found_stay_settled() {
+    let whole = |dtype: DType, shape: &[usize], values: &[i64]| {
+        let size = dtype.size();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()[..size].to_vec()).collect();
+        Value::Tensor(HostTensor::new(dtype, shape.to_vec(), pteron_tensor::Bytes::copy_of(&bytes)).unwrap())
+    };
+    let (x, y, z) = (ValueId(0), ValueId(1), ValueId(2));
+    let all = None;
+    let empty = || whole(DType::F16, &[0, 3], &[]);
+    let int = IntArg::Literal;
+    #[rustfmt::skip]
+    let cases: Vec<(Op<Ssa>, Vec<Value>)> = vec![
+        (Op::Flip { x, axes: vec![-1, 0] }, vec![whole(DType::I32, &[], &[3])]),
+        (Op::LogSumExp { x, axes: all.clone(), keepdims: true }, vec![whole(DType::Bool, &[4], &[1, 0, 1, 1])]),
+        (Op::LogSumExp { x, axes: all.clone(), keepdims: false }, vec![empty()]),
+        (Op::Softmax { x, axis: 0, precise: false }, vec![whole(DType::I64, &[3], &[1, 2, 3])]),
+        (Op::Mean { x, axes: all.clone(), keepdims: false }, vec![whole(DType::U32, &[2], &[u32::MAX.into(), 3])]),
+        (Op::Std { x, axes: all.clone(), keepdims: false, ddof: 1 }, vec![whole(DType::U32, &[3], &[1, 9, 4])]),
+        (Op::Round { x, decimals: 4 }, vec![whole(DType::U32, &[2], &[u32::MAX.into(), 3])]),
+        (Op::Round { x, decimals: -1 }, vec![whole(DType::U32, &[4], &[u32::MAX.into(), 15, 25, 35])]),
+        (Op::Round { x, decimals: 2 }, vec![whole(DType::F16, &[1], &[0x3a53])]),
+        (Op::Split { x, sizes: vec![], axis: 0 }, vec![empty()]),
+        (
+            Op::SliceUpdate { dst: x, update: y, axis: int(0), start: int(0), stop: int(1), step: 1 },
+            vec![whole(DType::I32, &[2], &[7, 7]), f32s(&[1], &[f32::NAN]).into()],
+        ),
+        (
+            Op::Pad { x, pad_width: vec![int(0), int(2)], mode: "constant".into(), constant_value: 10000.0 },
+            vec![whole(DType::I8, &[1], &[1])],
+        ),
+        (
+            Op::Clip { x, a_min: Some(y), a_max: Some(z) },
+            vec![
+                whole(DType::F16, &[1], &[0x3c00]),
+                whole(DType::U32, &[], &[(u32::MAX - 2).into()]),
+                f32s(&[1], &[f32::INFINITY]).into(),
+            ],
+        ),
+        (
+            Op::Addmm { mat1: x, mat2: y, bias: Some(z), alpha: 1.0, beta: 2.0 },
+            vec![f32s(&[2, 0], &[]).into(), f32s(&[0, 1], &[]).into(), f32s(&[1], &[1.5]).into()],
+        ),
+        (
+            Op::ConvTranspose1D { x, w: y, stride: 32, padding: 4, dilation: 1, output_padding: 1, groups: 1 },
+            vec![f32s(&[1, 2, 1], &[1.0, 2.0]).into(), f32s(&[1, 2, 1], &[3.0, 4.0]).into()],
+        ),
+        (
+            Op::ScatterAdd { x, indices: y, updates: z, axis: 0 },
+            vec![f32s(&[1], &[1.0]).into(), i64s(&[1], &[2]).into(), f32s(&[0], &[]).into()],
+        ),
+        (Op::Silu { x }, vec![whole(DType::F16, &[1], &[0xc9b2])]),
+        (Op::LogAddExp { a: x, b: x }, vec![whole(DType::BF16, &[1], &[0xbf40])]),
+    ];
+    let backend = mlx(Compile::Never);
+    for (op, values) in cases {
+        let operands: Vec<_> =
+            values.into_iter().enumerate().map(|(at, value)| (ValueId(at as u32), value)).collect();
+        if let Err(difference) = differential::check_op(&op, &operands, &backend) {
+            panic!("{}", difference.0);
+        }
+    }
+}

@@ -118,7 +118,7 @@ fn bad_runs_say_what_is_wrong_and_write_nothing() {
         (&[&model, "--input", "x.txt"], 2, "`x.txt` is not an input"),
         (&[&model, "--input", &broken], 1, "broken.npy: it ends in its header"),
         (&[&model, "--input", &x, "--method", "backward"], 1, "no method `backward`; it has: forward"),
-        (&[&model, "--input", &x, "--backend", "quantum"], 1, "no backend is called `quantum`"),
+        (&[&model, "--input", &x, "--backend", "quantum"], 2, "no backend is called `quantum`"),
         (&[&model, "--input", &x, "--data", &folder.at("none.ptd")], 1, "none.ptd: cannot open"),
         (&[&model, "--input", &x, "--data", &model], 1, "not a .ptd file"),
         (&[&model, "--input", &ints], 1, "input 0 (`x`) of method `forward`"),

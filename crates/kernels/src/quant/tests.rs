@@ -59,7 +59,13 @@ fn case(scheme: (Mode, i32, i32), stored: DType, matrices: usize, n: usize, k: u
     }
     let (scales, floats, biases) = if affine {
         let scales: Vec<f32> = (0..rows * groups).map(|_| 0.05 * noise.float()).collect();
-        let biases: Vec<f32> = (0..rows * groups).map(|_| 0.3 * noise.float()).collect();
+        // Odd sizes count codes from the middle, as symmetric schemes do; their biases are known from the scales.
+        let middle = -((1 << (scheme.bits() - 1)) as f32);
+        let rounded = floats_of(stored, &bytes_of(stored, &scales));
+        let biases: Vec<f32> = match n % 2 {
+            0 => (0..rows * groups).map(|_| 0.3 * noise.float()).collect(),
+            _ => rounded.iter().map(|scale| middle * scale).collect(),
+        };
         let (scales, biases) = (bytes_of(stored, &scales), bytes_of(stored, &biases));
         (scales.clone(), floats_of(stored, &scales), Some(biases))
     } else {

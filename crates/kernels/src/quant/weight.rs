@@ -109,6 +109,8 @@ pub struct QuantWeight {
     pub(super) codes: Bytes,
     pub(super) scales: Bytes,
     pub(super) biases: Option<Bytes>,
+    /// What biases are times their scale, where that is the same for all groups: codes counted from the middle.
+    pub(super) centre: Option<f32>,
     pub(super) stored: Stored,
     pub(super) elements: Elements,
     pub(super) scheme: Scheme,
@@ -176,7 +178,8 @@ impl QuantWeight {
                 return Err(LinearError::Length { what: "biases", got: biases.len(), want: 0 });
             }
         };
-        Ok(QuantWeight { codes, scales, biases, stored, elements, scheme, matrices, n, k, derived })
+        let centre = biases.as_ref().and_then(|biases| centre(stored, scheme, &scales, biases));
+        Ok(QuantWeight { codes, scales, biases, centre, stored, elements, scheme, matrices, n, k, derived })
     }
 
     /// Outputs of a matrix.
@@ -236,6 +239,15 @@ impl QuantWeight {
     pub(super) fn element_table(&self) -> [f32; 256] {
         std::array::from_fn(|code| element(self.elements, code as u8))
     }
+}
+
+/// The one factor between scales and biases, if it is that of codes counted from the middle.
+fn centre(stored: Stored, scheme: Scheme, scales: &[u8], biases: &[u8]) -> Option<f32> {
+    let centre = -((1u32 << (scheme.bits() - 1)) as f32);
+    // A power of two: the product is exact in every float that holds the scale and does not overflow.
+    let all = (0..scales.len() / stored.size())
+        .all(|group| stored.get(biases, group) == centre * stored.get(scales, group));
+    all.then_some(centre)
 }
 
 /// What a code stands for before it is scaled.

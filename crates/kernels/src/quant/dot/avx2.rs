@@ -116,6 +116,12 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn every(self, value: f32) -> __m256 {
+            // SAFETY: the path has AVX2.
+            unsafe { _mm256_set1_ps(value) }
+        }
+
+        #[inline(always)]
         unsafe fn zero(self) -> __m256 {
             // SAFETY: the path has AVX2.
             unsafe { _mm256_setzero_ps() }

@@ -112,6 +112,12 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn every(self, value: f32) -> __m512 {
+            // SAFETY: the path has AVX-512.
+            unsafe { _mm512_set1_ps(value) }
+        }
+
+        #[inline(always)]
         unsafe fn zero(self) -> __m512 {
             // SAFETY: the path has AVX-512.
             unsafe { _mm512_setzero_ps() }

@@ -66,6 +66,8 @@ trait Dot: Copy {
     /// Reads `count` floats, at most one a lane; the other lanes are zero.
     unsafe fn floats<S: StoredAs>(self, from: *const u8, count: usize) -> Self::Lanes;
     unsafe fn zero(self) -> Self::Lanes;
+    /// One number in every lane.
+    unsafe fn every(self, value: f32) -> Self::Lanes;
     /// `a * b + c`.
     unsafe fn multiply_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     unsafe fn sum(self, lanes: Self::Lanes) -> f32;
@@ -169,10 +171,17 @@ impl Span<'_> {
                 let mut sums = [dot.zero(); M];
                 self.add_blocks::<D, S, M>(dot, spread, codes, scales, inputs, &mut sums);
                 if let Some(biases) = &weight.biases {
+                    // Biases that are a multiple of the scales are not read: the scales are in the nearest cache.
+                    let (biases, factor) = match weight.centre {
+                        Some(centre) => (&weight.scales, centre),
+                        None => (biases, 1.0),
+                    };
                     let biases = biases.as_ptr().add(row * groups * S::SIZE);
+                    let factor = dot.every(factor);
                     let mut group = 0;
                     while group < groups {
                         let bias = dot.floats::<S>(biases.add(group * S::SIZE), D::LANES.min(groups - group));
+                        let bias = dot.multiply_add(bias, factor, dot.zero());
                         for m in 0..M {
                             let of_group = inputs[m].add(layout.lane_sums_at() + 4 * group);
                             // Sums are padded to whole vectors.

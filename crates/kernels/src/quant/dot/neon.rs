@@ -103,6 +103,12 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn every(self, value: f32) -> float32x4_t {
+            // SAFETY: every AArch64 has NEON.
+            unsafe { vdupq_n_f32(value) }
+        }
+
+        #[inline(always)]
         unsafe fn zero(self) -> float32x4_t {
             // SAFETY: every AArch64 has NEON.
             unsafe { vdupq_n_f32(0.0) }

@@ -95,6 +95,11 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn every(self, value: f32) -> [f32; 8] {
+            [value; 8]
+        }
+
+        #[inline(always)]
         unsafe fn zero(self) -> [f32; 8] {
             [0.0; 8]
         }

@@ -40,6 +40,10 @@ enum Target {
     Text,
     /// Whole programs, loaded and run on zeros.
     Execute,
+    /// `.pt2` files, compiled.
+    Pt2,
+    /// Random typed ops: reference = cpu.
+    Cpu,
 }
 
 /// One run of one target may hold this many MiB.

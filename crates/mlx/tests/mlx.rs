@@ -3,6 +3,7 @@
 #![cfg(feature = "shim")]
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers fail their test
 
+#[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
 #[path = "../../runtime/tests/pte/mod.rs"]
 mod pte;

@@ -158,6 +158,8 @@ impl Building<'_> {
                 let x = self.operand(x, Some(dtype))?;
                 self.builder.unary(op, x)
             }
+            // Truth rounded to tens is a number's affair.
+            Element::Round(_, ..0) if dtype == DType::Bool => None,
             Element::Round(x, decimals) => {
                 let x = self.operand(x, None)?;
                 self.builder.round(x, decimals)

@@ -11,7 +11,7 @@ use pteron_ir::op::IntArg;
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Op, Type, ValueId};
 use pteron_kernels::copy::copy;
-use pteron_kernels::view::{View, ViewMut};
+use pteron_kernels::view::{MAX_RANK, View, ViewMut};
 use pteron_runtime::NodeError;
 
 /// A slot moved by elements, with another layout.
@@ -64,9 +64,15 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
         }),
         Op::Flip { x, axes } => Box::new(move |run| {
             let mut layout = run.slot(x).layout;
-            let mut offset = 0;
-            for &axis in &axes {
-                let axis = counted(axis, layout.rank()).ok_or_else(|| invalid("no such axis"))?;
+            let (mut offset, mut turned) = (0, [false; MAX_RANK]);
+            let rank = layout.rank();
+            // A tensor of rank 0 has nothing to turn, whatever is listed.
+            for &axis in axes.iter().filter(|_| rank > 0) {
+                let axis = counted(axis, rank).ok_or_else(|| invalid("no such axis"))?;
+                // An axis that is listed twice turns once.
+                if std::mem::replace(&mut turned[axis], true) {
+                    continue;
+                }
                 let count = layout.sizes()[axis];
                 let range = SliceRange { start: count.saturating_sub(1), step: -1, count };
                 let (further, flipped) = layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;

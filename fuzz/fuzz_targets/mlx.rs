@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../crates/mlx/tests/differential/mod.rs"]
+#[path = "../../crates/runtime/tests/differential/mod.rs"]
 mod differential;
 
 use libfuzzer_sys::fuzz_target;

@@ -66,7 +66,11 @@ fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<St
         Op::Scan { .. } => control::scan(planner, &node, number),
         _ => plain(planner, &node),
     };
-    let once = is_static && matches!(kernel, Compiled::View(_)) && is_fixed(planner, &node.node);
+    // A branch that the first run did not take has set no views.
+    let once = is_static
+        && planner.depth == 0
+        && matches!(kernel, Compiled::View(_))
+        && is_fixed(planner, &node.node);
     let kernel = match kernel {
         Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
         Compiled::Compute(kernel) if is_static => {

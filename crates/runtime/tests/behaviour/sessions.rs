@@ -354,3 +354,39 @@ output %2 "out": f32[1024, 1024]
     let error = run(Limits { work: 1 << 20, ..Limits::default() }).unwrap_err().to_string();
     assert!(error.contains("`work`"), "{error}");
 }
+
+/// Each branch looks at a constant in its own way; a session takes one branch, then the other.
+#[test]
+fn a_branch_may_be_taken_for_the_first_time_in_a_later_run() {
+    let graph = r#"
+graph "forward"
+  symbol s0 in i32
+  input %0 "flag": i64[1]
+  constant %1 "table": f32[2, 2]
+{
+  %2: int(s0) = item_int(x=%0)
+  %3: f32[2, 2] = if(cond=%2) then {
+    %4: f32[2, 2] = transpose(x=%1, perm=[1, 0])
+    yield %4
+  } else {
+    %5: f32[2, 2] = flip(x=%1, axes=[0])
+    yield %5
+  }
+}
+output %3 "out": f32[2, 2]
+"#;
+    let mut file = File::default();
+    file.name("table", &f32s(&[2, 2], &[1.0, 2.0, 3.0, 4.0]));
+    let mut method = Method::new("forward");
+    let (flag, out) = (method.tensor(DType::I64, &[1]), method.tensor(DType::F32, &[2, 2]));
+    method.input(flag);
+    method.output(out);
+    method.delegate(&mut file, graph, &[flag, out]);
+    file.add(method);
+    let mut session = file.load().unwrap().session().unwrap();
+    for (flag, want) in [(1, [1.0, 3.0, 2.0, 4.0]), (0, [3.0, 4.0, 1.0, 2.0]), (1, [1.0, 3.0, 2.0, 4.0])] {
+        let outputs = session.run("forward", &[i64s(&[1], &[flag]).into()]).unwrap();
+        let got = outputs[0].to_tensor().unwrap().unwrap();
+        assert_eq!(got.as_slice::<f32>().unwrap(), want);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::LinearError;
 use super::error::expect_at_least;
+use crate::convert::{f32_to_bf16, f32_to_f16};
 use half::{bf16, f16};
 use pteron_tensor::DType;
 use std::marker::PhantomData;
@@ -196,12 +197,12 @@ impl Sink {
                     std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len());
                 }
                 DType::F16 => {
-                    let to = self.data.cast::<f16>().add(element);
-                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f16::from_f32(value)));
+                    let to = self.data.cast::<u16>().add(element);
+                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f32_to_f16(value)));
                 }
                 _ => {
-                    let to = self.data.cast::<bf16>().add(element);
-                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(bf16::from_f32(value)));
+                    let to = self.data.cast::<u16>().add(element);
+                    values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f32_to_bf16(value)));
                 }
             }
         }

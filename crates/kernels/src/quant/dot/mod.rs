@@ -164,20 +164,23 @@ impl Span<'_> {
             let (groups, code_bytes) = (weight.groups(), weight.row_bytes());
             let group_shift = weight.scheme.group().trailing_zeros();
             let spread = dot.spread(group_shift);
-            for column in self.columns.clone() {
+            // Asked for once: a shared region answers through its owner.
+            let (all_codes, all_scales) = (weight.codes.as_ptr(), weight.scales.as_ptr());
+            // Biases that are a multiple of the scales are not read: the scales are in the nearest cache.
+            let all_biases = weight.biases.as_ref().map(|biases| match weight.centre {
+                Some(centre) => (all_scales, dot.every(centre)),
+                None => (biases.as_ptr(), dot.every(1.0)),
+            });
+            // Written together: rounding to the output's dtype is then done by vectors.
+            let mut values = [[0.0; WEIGHT_ROWS_AT_ONCE]; M];
+            for (at, column) in self.columns.clone().enumerate() {
                 let row = self.first_row + column;
-                let codes = weight.codes.as_ptr().add(row * code_bytes);
-                let scales = weight.scales.as_ptr().add(row * groups * S::SIZE);
+                let codes = all_codes.add(row * code_bytes);
+                let scales = all_scales.add(row * groups * S::SIZE);
                 let mut sums = [dot.zero(); M];
                 self.add_blocks::<D, S, M>(dot, spread, codes, scales, inputs, &mut sums);
-                if let Some(biases) = &weight.biases {
-                    // Biases that are a multiple of the scales are not read: the scales are in the nearest cache.
-                    let (biases, factor) = match weight.centre {
-                        Some(centre) => (&weight.scales, centre),
-                        None => (biases, 1.0),
-                    };
-                    let biases = biases.as_ptr().add(row * groups * S::SIZE);
-                    let factor = dot.every(factor);
+                if let Some((biases, factor)) = all_biases {
+                    let biases = biases.add(row * groups * S::SIZE);
                     let mut group = 0;
                     while group < groups {
                         let bias = dot.floats::<S>(biases.add(group * S::SIZE), D::LANES.min(groups - group));
@@ -191,9 +194,12 @@ impl Span<'_> {
                         group += D::LANES;
                     }
                 }
-                for (pick, lanes) in self.picked.iter().zip(sums) {
-                    out.write(pick.output, column, &[dot.sum(lanes)]);
+                for (values, lanes) in values.iter_mut().zip(sums) {
+                    values[at] = dot.sum(lanes);
                 }
+            }
+            for (pick, values) in self.picked.iter().zip(&values) {
+                out.write(pick.output, self.columns.start, &values[..self.columns.len()]);
             }
         }
     }

@@ -1,3 +1,5 @@
+//! Small programs assembled and read back: delegates, portable calls, state, and what is refused.
+
 use super::*;
 use crate::pte::{EValue, Instruction, Pte};
 use crate::{Limits, payload::Payload};

@@ -1,0 +1,1 @@
+//! GGUF files as models: their configuration and their weights.

@@ -1,0 +1,1 @@
+//! GGUF files: metadata, tensor list and blocks, checked before use.

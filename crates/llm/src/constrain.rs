@@ -1,0 +1,1 @@
+//! Output that a grammar or a JSON schema bounds.

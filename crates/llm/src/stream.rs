@@ -1,0 +1,1 @@
+//! Tokens to text as they come, whole characters only.

@@ -226,23 +226,28 @@ impl Run<'_> {
         }
     }
 
+    /// The bytes of a tensor of these sizes, where one may be so large. Views cost nothing until they are copied: a
+    /// broadcast one can be larger than any memory.
+    fn bytes_within_limits(&self, value: ValueId, sizes: &[usize]) -> Result<usize, NodeError> {
+        let element = self.dtype(value)?.size();
+        pteron_tensor::element_count(sizes)
+            .and_then(|count| count.checked_mul(element))
+            .filter(|&bytes| bytes as u64 <= self.limits.tensor_bytes)
+            .ok_or_else(|| {
+                NodeError::Run(Box::new(Error::Limit {
+                    what: "a result",
+                    limit: "tensor_bytes",
+                    found: extent(sizes).saturating_mul(element as u64),
+                    allowed: self.limits.tensor_bytes,
+                }))
+            })
+    }
+
     /// Gives a value with storage of its own these sizes.
     pub(crate) fn place(&mut self, value: ValueId, sizes: &[usize]) -> Result<(), NodeError> {
         let invalid = |message: String| NodeError::Kernel(KernelError::Invalid(message));
         let layout = Layout::row_major(sizes).ok_or_else(|| invalid(format!("{} axes", sizes.len())))?;
-        let bytes = pteron_tensor::element_count(sizes)
-            .and_then(|count| count.checked_mul(self.dtype(value).ok()?.size()))
-            .filter(|&bytes| bytes as u64 <= self.limits.tensor_bytes)
-            .ok_or_else(|| {
-                let (what, limit) = ("a result", "tensor_bytes");
-                let found = extent(sizes).saturating_mul(8);
-                NodeError::Run(Box::new(Error::Limit {
-                    what,
-                    limit,
-                    found,
-                    allowed: self.limits.tensor_bytes,
-                }))
-            })?;
+        let bytes = self.bytes_within_limits(value, sizes)?;
         let data = match self.plan.storage[value.0 as usize] {
             Storage::Arena { offset, bytes: most } if bytes <= most => self.arena.wrapping_add(offset),
             Storage::Arena { bytes: most, .. } => {
@@ -318,6 +323,7 @@ impl Run<'_> {
             return Ok(Value::Tensor(self.constants[index].clone()));
         }
         let view = self.view(value)?;
+        self.bytes_within_limits(value, view.sizes())?;
         let mut tensor = HostTensor::zeros(dtype, view.sizes().to_vec()).map_err(KernelError::Tensor)?;
         crate::ops::copy::to_bytes(self.pool, &view, tensor.bytes_mut());
         Ok(Value::Tensor(tensor))

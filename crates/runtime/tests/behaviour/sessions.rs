@@ -355,6 +355,29 @@ output %2 "out": f32[1024, 1024]
     assert!(error.contains("`work`"), "{error}");
 }
 
+/// A view costs nothing where it stands; as an output it is memory.
+#[test]
+fn a_broadcast_output_is_held_to_the_limit_of_a_tensor() {
+    let graph = r#"
+graph "forward"
+  input %0 "x": f32[1]
+{
+  %1: f32[1073741824, 1073741824] = broadcast_to(x=%0, shape=[1073741824, 1073741824])
+}
+output %1 "out": f32[1073741824, 1073741824]
+"#;
+    let mut file = File::default();
+    let mut method = Method::new("forward");
+    let (x, out) = (method.tensor(DType::F32, &[1]), method.tensor(DType::F32, &[1]));
+    method.input(x);
+    method.delegate(&mut file, graph, &[x, out]);
+    method.output(out);
+    file.add(method);
+    let run = || file.load()?.session()?.run("forward", &[f32s(&[1], &[1.0]).into()]);
+    let error = run().unwrap_err().to_string();
+    assert!(error.contains("tensor_bytes"), "{error}");
+}
+
 /// Each branch looks at a constant in its own way; a session takes one branch, then the other.
 #[test]
 fn a_branch_may_be_taken_for_the_first_time_in_a_later_run() {

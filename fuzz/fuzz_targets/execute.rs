@@ -1,26 +1,40 @@
-//! Any bytes as a program: an error, or methods that run on zeros to an end, an error or the deadline.
+//! Any bytes as a program: an error, or methods that run on zeros to an end, an error or the deadline, on the reference
+//! backend and on the CPU backend.
 #![no_main]
 
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
+use pteron_cpu::Cpu;
+use pteron_runtime::registry::Registry;
 use pteron_runtime::{Argument, ArgumentKind, Options, Program, RunControl, Value};
 use pteron_tensor::{Bytes, HostTensor};
 
 /// Dims of inputs are cut to this; larger ones only take longer.
 const LARGEST_DIM: usize = 64;
 
+static BACKENDS: LazyLock<[Options; 2]> = LazyLock::new(|| {
+    let mut registry = Registry::default();
+    registry.add(Arc::new(Cpu::new(1, None).expect("the best path is there")));
+    [Options::default(), Options { registry, ..Options::default() }]
+});
+
 fuzz_target!(|data: &[u8]| {
-    let Ok(program) = Program::load("fuzz.pte", Bytes::copy_of(data), &[], &Options::default()) else {
-        return;
-    };
+    for options in BACKENDS.iter() {
+        run(data, options);
+    }
+});
+
+fn run(data: &[u8], options: &Options) {
+    let Ok(program) = Program::load("fuzz.pte", Bytes::copy_of(data), &[], options) else { return };
     let Ok(mut session) = program.session() else { return };
     for method in program.methods() {
         let Some(inputs) = method.inputs.iter().map(zeros).collect::<Option<Vec<_>>>() else { continue };
         let deadline = Some(Instant::now() + Duration::from_secs(2));
         let _ = session.run_with(&method.name, &inputs, &RunControl { deadline, ..RunControl::default() });
     }
-});
+}
 
 fn zeros(input: &Argument) -> Option<Value> {
     match &input.kind {

@@ -18,9 +18,10 @@ use crate::workspace;
 /// Make the full conformance sets that are not there yet, and print the folder they are in.
 ///
 /// The folder is $PTERON_CASES, or else pteron/conformance in the platform's cache folder. It gets a Python environment
-/// of its own (6 GB), the set `ops` (1,028 cases, half an hour on two cores) and the set `models` (33 cases, ten
-/// minutes). A set is made again when its generator, the pinned packages or its options have changed. The last line on
-/// standard output is the folder.
+/// of its own (6 GB) and four sets: `ops` (1,028 cases, half an hour on two cores), `models` (33 cases, ten minutes),
+/// `checkpoints` (43 cases, two minutes) and `vectors` of tokenizers, chat templates and samplers (two minutes). A set
+/// is made again when its generator, the pinned packages or its options have changed. The last line on standard output
+/// is the folder.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only this set.
@@ -29,6 +30,10 @@ pub(crate) struct Arguments {
     /// The ten huge GGUF cases too (690 MB), as a set `ops-large` of its own.
     #[arg(long)]
     large: bool,
+    /// A llama.cpp checkout, such as the one inside the source package of `llama-cpp-python`: its chat templates and
+    /// vocabulary tests become vectors too.
+    #[arg(long, value_name = "DIR")]
+    llama: Option<PathBuf>,
     /// Processes that make operator cases [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -41,6 +46,8 @@ pub(crate) struct Arguments {
 enum Only {
     Ops,
     Models,
+    Checkpoints,
+    Vectors,
 }
 
 /// A set: how it is made, and how many cases that gives.
@@ -77,8 +84,31 @@ const MODELS: Recipe = Recipe {
     takes_jobs: false,
     cases: 33,
 };
+const CHECKPOINTS: Recipe = Recipe {
+    name: "checkpoints",
+    script: "make_checkpoints.py",
+    modules: &[
+        "case_files.py",
+        "ckpt_families.py",
+        "ckpt_formats.py",
+        "ckpt_gguf.py",
+        "ckpt_models.py",
+        "ckpt_tokenizer.py",
+    ],
+    cases: 43,
+    ..MODELS
+};
+const VECTORS: Recipe = Recipe {
+    name: "vectors",
+    script: "make_vectors.py",
+    modules: &["case_files.py", "vec_sampling.py", "vec_templates.py", "vec_tokenizers.py"],
+    cases: 17,
+    ..MODELS
+};
+/// With what a llama.cpp checkout adds; its path is given beside.
+const VECTORS_WITH_LLAMA: Recipe = Recipe { options: &["--llama"], cases: 32, ..VECTORS };
 
-/// The names of all sets that the cache folder may hold.
+/// The names of all sets of programs that the cache folder may hold.
 pub(crate) const SETS: [&str; 3] = [OPS.name, OPS_LARGE.name, MODELS.name];
 
 const ENVIRONMENT: &str = "venv";
@@ -89,21 +119,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let _lock = lock(&cache)?;
     make_environment(&cache, arguments.force)?;
 
+    let wanted = |set| arguments.only.is_none_or(|only| only == set);
     let mut recipes = vec![];
-    if arguments.only != Some(Only::Models) {
+    if wanted(Only::Ops) {
         recipes.push(&OPS);
         recipes.extend(arguments.large.then_some(&OPS_LARGE));
     }
-    if arguments.only != Some(Only::Ops) {
-        recipes.push(&MODELS);
-    }
-    let jobs = arguments.jobs.map_or_else(cores, usize::from);
+    recipes.extend(wanted(Only::Models).then_some(&MODELS));
+    recipes.extend(wanted(Only::Checkpoints).then_some(&CHECKPOINTS));
+    // Vectors that a checkout has added to are there for those who have none, too.
+    let with_llama =
+        arguments.llama.is_some() || is_whole(&cache, VECTORS.name, &stamp_of(&VECTORS_WITH_LLAMA)?);
+    let vectors = if with_llama { &VECTORS_WITH_LLAMA } else { &VECTORS };
+    recipes.extend(wanted(Only::Vectors).then_some(vectors));
     for recipe in recipes {
         let stamp = stamp_of(recipe)?;
         if !arguments.force && is_whole(&cache, recipe.name, &stamp) {
             eprintln!("{}: {} cases are there", recipe.name, stamp.cases);
         } else {
-            make_set(&cache, recipe.name, &stamp, |folder| generator(&cache, recipe, jobs, folder))?;
+            make_set(&cache, recipe.name, &stamp, |folder| generator(&cache, recipe, arguments, folder))?;
         }
     }
     println!("{}", cache.root().display());
@@ -163,17 +197,24 @@ fn is_whole(cache: &Cache, name: &str, stamp: &Stamp) -> bool {
     Stamp::read(&cache.stamp(name)).as_ref() == Some(stamp) && count_cases(&cache.set(name)) == stamp.cases
 }
 
+/// Folders with a case in a set, or in a part of it.
 fn count_cases(set: &Path) -> usize {
-    let Ok(entries) = fs::read_dir(set) else { return 0 };
-    entries.flatten().filter(|entry| entry.path().join("case.json").exists()).count()
+    let folders =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_case = |folder: &PathBuf| folder.join("case.json").exists();
+    folders(set).map(|part| if is_case(&part) { 1 } else { folders(&part).filter(is_case).count() }).sum()
 }
 
-fn generator(cache: &Cache, recipe: &Recipe, jobs: usize, folder: &Path) -> Command {
+fn generator(cache: &Cache, recipe: &Recipe, arguments: &Arguments, folder: &Path) -> Command {
     let mut command = Command::new(cache.python());
     // -B: no compiled modules in the checkout.
     command.arg("-B").arg(recipe.script).arg(folder).args(recipe.options);
+    if recipe.options.contains(&"--llama") {
+        // Absolute, because the generators run in a folder of their own.
+        command.args(arguments.llama.iter().map(|path| std::path::absolute(path).unwrap_or(path.clone())));
+    }
     if recipe.takes_jobs {
-        command.arg("--jobs").arg(jobs.to_string());
+        command.arg("--jobs").arg(arguments.jobs.map_or_else(cores, usize::from).to_string());
     }
     command.current_dir(workspace::conformance());
     command
@@ -325,7 +366,7 @@ mod tests {
 
     #[test]
     fn recipes_name_files_that_exist() {
-        for recipe in [&OPS, &OPS_LARGE, &MODELS] {
+        for recipe in [&OPS, &OPS_LARGE, &MODELS, &CHECKPOINTS, &VECTORS, &VECTORS_WITH_LLAMA] {
             let stamp = stamp_of(recipe).unwrap();
             assert_eq!(stamp.cases, recipe.cases);
         }

@@ -9,6 +9,7 @@ use std::process::Command;
 use clap::ValueEnum;
 use pteron_format::payload::Payload;
 use pteron_format::{Limits, lift};
+use pteron_gguf::{TensorType, Value, ValueType, Writer};
 
 use crate::Outcome;
 use crate::error::{Doing, Error, Result};
@@ -32,6 +33,8 @@ pub(crate) struct Arguments {
 enum Target {
     /// `.pte`, `.ptd` and `.bpte` files.
     Container,
+    /// GGUF files, walked and decoded.
+    Gguf,
     /// MLX payloads, decoded and encoded again.
     Payload,
     /// Payloads into graphs and back.
@@ -113,6 +116,11 @@ fn folder(kind: &str, target: &str) -> Result<PathBuf> {
 
 /// Fills a folder with what the sample offers to a target; says how many there are.
 fn write_seeds(target: Target, folder: &Path) -> Result<usize> {
+    if target == Target::Gguf {
+        let path = folder.join("all-types.gguf");
+        fs::write(&path, gguf_seed()?).doing("write", &path)?;
+        return Ok(1);
+    }
     let path = workspace::sample();
     let file = File::open(&path).doing("open", &path)?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| Error::content(&path, error))?;
@@ -142,6 +150,23 @@ fn seeds(target: Target, name: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
         Target::Text if program => payloads(bytes).iter().filter_map(|payload| text(payload)).collect(),
         _ => vec![],
     }
+}
+
+/// A file with a tensor of every type that there is, and metadata of several.
+fn gguf_seed() -> Result<Vec<u8>> {
+    let mut file = Writer::new();
+    let failed = |error: pteron_gguf::GgufError| Error::message(error.to_string());
+    file.put("general.architecture", Value::String(b"llama")).map_err(failed)?;
+    file.put("llama.block_count", Value::U32(1)).map_err(failed)?;
+    file.put_array("tokenizer.ggml.tokens", ValueType::String, &[Value::String(b"a"), Value::String(b"b")])
+        .map_err(failed)?;
+    for ty in (0..64).filter_map(TensorType::from_number) {
+        let row = ty.block_len() * 2;
+        let Some(bytes) = ty.row_bytes(row) else { continue };
+        let data = (0..2 * bytes).map(|at| (at * 37) as u8).collect();
+        file.tensor(ty.name(), &[2, row], ty, data).map_err(failed)?;
+    }
+    Ok(file.finish())
 }
 
 /// The text form of what a payload holds.

@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod case;
 mod cases;
+mod engine;
 mod error;
 mod fuzz;
 mod interop;

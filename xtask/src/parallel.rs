@@ -5,11 +5,12 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pteron_runtime::{Options, Program, Session, SessionOptions, Value};
+use pteron_runtime::{Program, Session, SessionOptions, Value};
 
 use crate::Outcome;
 use crate::cache::Cache;
 use crate::case::Case;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::start::Start;
 
@@ -21,6 +22,9 @@ pub(crate) struct Arguments {
     /// Which model case.
     #[arg(long, default_value = "llama_f32")]
     model: String,
+    /// On which backend.
+    #[arg(long, value_enum, default_value = "cpu")]
+    backend: Engine,
     /// Sessions at once, each on a thread of its own.
     #[arg(long, default_value_t = 64)]
     threads: usize,
@@ -44,7 +48,7 @@ const KINDS: [&str; 3] = ["1 thread", "2 threads", "2 processes"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let case = Case::read(&Cache::locate()?.set("models").join(&arguments.model))?;
-    let program = Program::open(&case.program(), &[], &Options::default()).map_err(failed)?;
+    let program = Program::open(&case.program(), &[], &arguments.backend.options()?).map_err(failed)?;
     let start = Start::read(&case)?;
     if arguments.rate {
         println!("{}", throughput(&program, &start, 1, arguments.seconds)?);
@@ -122,7 +126,7 @@ fn rate_of_processes(arguments: &Arguments, processes: usize) -> Result<f64> {
     let program = std::env::current_exe().map_err(|error| Error::message(error.to_string()))?;
     let spawn = |_| {
         Command::new(&program)
-            .args(["parallel", "--rate", "--model", &arguments.model])
+            .args(["parallel", "--rate", "--model", &arguments.model, "--backend", arguments.backend.name()])
             .args(["--seconds", &arguments.seconds.to_string()])
             .stdout(Stdio::piped())
             .spawn()

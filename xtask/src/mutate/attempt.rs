@@ -40,8 +40,9 @@ impl Reached {
 /// A run is told to stop after this; a run that does not is what the driver's limit is for.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Runs the first step of a case whose files are sound but for one. An error is about the case, never the mutant.
-pub(crate) fn attempt(damaged: &Damaged<'_>) -> Result<Reached> {
+/// Runs the first step of a case whose files are sound but for one, on each of the backends. An error is about the case,
+/// never the mutant.
+pub(crate) fn attempt(damaged: &Damaged<'_>, backends: &[Options]) -> Result<Reached> {
     let (case, limits) = (damaged.case, Limits::default());
     let file = |name: &str| -> Result<Bytes> {
         if name == damaged.file {
@@ -58,15 +59,23 @@ pub(crate) fn attempt(damaged: &Damaged<'_>) -> Result<Reached> {
     for name in &case.description.data {
         data.push(DataFile { name: name.clone(), bytes: file(name)? });
     }
-    let Ok(program) = Program::load("model.pte", program, &data, &Options::default()) else {
-        return Ok(Reached::Read);
-    };
     let start = Start::read(case)?;
-    let options = SessionOptions { cache: start.cache, ..SessionOptions::default() };
-    let Ok(mut session) = program.session_with(&options) else { return Ok(Reached::Loaded) };
+    let mut reached = Reached::Refused;
+    for options in backends {
+        reached = reached.max(run(&program, &data, options, &start));
+    }
+    Ok(reached)
+}
+
+fn run(program: &Bytes, data: &[DataFile], options: &Options, start: &Start) -> Reached {
+    let Ok(program) = Program::load("model.pte", program.clone(), data, options) else {
+        return Reached::Read;
+    };
+    let options = SessionOptions { cache: start.cache.clone(), ..SessionOptions::default() };
+    let Ok(mut session) = program.session_with(&options) else { return Reached::Loaded };
     let control = RunControl { deadline: Some(Instant::now() + DEADLINE), ..RunControl::default() };
-    Ok(match session.run_with(&start.method, &start.inputs, &control) {
+    match session.run_with(&start.method, &start.inputs, &control) {
         Ok(_) => Reached::Ran,
         Err(_) => Reached::Loaded,
-    })
+    }
 }

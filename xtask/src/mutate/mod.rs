@@ -28,8 +28,8 @@ use crate::workspace;
 /// Run COUNT damaged copies of the programs under FOLDER and look for panics, hangs and deaths.
 ///
 /// FOLDER is a case set or a folder of sets, as `cargo xtask cases` prints it. Each mutant of a `.pte` or `.ptd` file
-/// of at most 1 MiB is read, lifted, verified and run with the inputs of its case's first step. The mutants depend on
-/// the files and the seed alone. What is found is kept as a reproducer. The last line is `N mutants, N findings`.
+/// of at most 1 MiB is read, lifted, verified and run on every backend with the inputs of its case's first step. The
+/// mutants depend on the files and the seed alone. What is found is kept as a reproducer. The last line is `N mutants, N findings`.
 /// Overflow checks are on, as in every build of `cargo xtask`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use super::attempt::attempt;
 use super::corpus::Corpus;
 use crate::Outcome;
+use crate::engine::Engine;
 use crate::error::{Doing, Result};
 
 /// Run mutants by number, as `mutate` asks for them on standard input.
@@ -32,6 +33,7 @@ static PLACE: Mutex<String> = Mutex::new(String::new());
 pub(crate) fn work(arguments: &WorkerArguments) -> Result<Outcome> {
     limit_address_space(arguments.memory_mib << 20)?;
     let corpus = Corpus::open(&arguments.folder, arguments.seed)?;
+    let backends = Engine::ALL.map(Engine::options).into_iter().collect::<Result<Vec<_>>>()?;
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         *PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
@@ -41,7 +43,7 @@ pub(crate) fn work(arguments: &WorkerArguments) -> Result<Outcome> {
         let line = line.doing("read", "standard input")?;
         let Ok(index) = line.trim().parse() else { continue };
         let damaged = corpus.mutant(index)?;
-        let answer = match panic::catch_unwind(AssertUnwindSafe(|| attempt(&damaged))) {
+        let answer = match panic::catch_unwind(AssertUnwindSafe(|| attempt(&damaged, &backends))) {
             Ok(reached) => reached?.word().to_string(),
             Err(payload) => {
                 let place = PLACE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -40,20 +40,23 @@ pub(super) struct LaneLayout {
 pub(super) enum Numbers {
     /// Signed bytes with a scale a lane.
     Int8,
-    /// As [`Numbers::Int8`], and with what each lane's sum starts from, because the codes were made unsigned
-    /// by adding [`E2M1_OFFSET`].
-    Int8Shifted,
+    /// As [`Numbers::Int8`], and with what each lane's sum starts from, because the codes are larger than
+    /// what they stand for by so much: [`E2M1_OFFSET`], or the middle from which they are counted.
+    Int8Shifted {
+        by: u8,
+    },
     F32,
 }
 
 /// What makes doubled e2m1 numbers unsigned.
-pub(super) const E2M1_OFFSET: i32 = 12;
+pub(super) const E2M1_OFFSET: u8 = 12;
 
 /// The form for matrix tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TileLayout {
     /// Least number of rows for which tiles are used.
     pub(super) from_rows: usize,
+    pub(super) kind: TileKind,
     /// Numbers of bf16 whose sum is the activation: 1, or as many as make it exact.
     pub(super) terms: usize,
     /// Whether sums of groups are wanted.
@@ -61,6 +64,20 @@ pub(super) struct TileLayout {
     /// Even values of 64 first, then odd ones, as nibbles come; else in their order.
     pub(super) nibbles: bool,
 }
+
+/// What tiles multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum TileKind {
+    /// Elements and activations in bf16, without loss; sums of groups are scaled.
+    Elements,
+    /// Numbers and activations rounded to bf16.
+    Numbers,
+    /// Numbers and activations rounded to bytes, with a scale for every row and block.
+    Bytes,
+}
+
+/// The widest codes that are rounded to bytes: their own steps are at least four times as large.
+const WIDEST_AS_BYTES: u32 = 6;
 
 impl LaneLayout {
     /// Values of a block.
@@ -72,10 +89,16 @@ impl LaneLayout {
     pub(super) fn block_bytes(self) -> usize {
         match self.numbers {
             Numbers::Int8 => self.block() + 4 * self.lanes,
-            Numbers::Int8Shifted => self.block() + 8 * self.lanes,
+            Numbers::Int8Shifted { .. } => self.block() + 8 * self.lanes,
             Numbers::F32 => 4 * self.block(),
         }
     }
+}
+
+/// Whether the path's kernels begin sums of centred codes where that saves reading biases; the others read
+/// them as multiples of the scales.
+fn starts_from_centre(path: Path) -> bool {
+    matches!(path, Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx)
 }
 
 impl InputLayout {
@@ -97,8 +120,11 @@ impl InputLayout {
         let numbers = match (precision, weight.elements) {
             // e4m3 numbers span too much for 8-bit integers.
             (Precision::Exact, _) | (_, Elements::E4M3) => Numbers::F32,
-            (Precision::Fast, Elements::Unsigned) => Numbers::Int8,
-            (Precision::Fast, Elements::DoubledE2M1) => Numbers::Int8Shifted,
+            (Precision::Fast, Elements::DoubledE2M1) => Numbers::Int8Shifted { by: E2M1_OFFSET },
+            (Precision::Fast, Elements::Unsigned) => match weight.centre {
+                Some(centre) if starts_from_centre(path) => Numbers::Int8Shifted { by: -centre as u8 },
+                _ => Numbers::Int8,
+            },
         };
         let lanes = match path {
             Path::Scalar => LaneLayout { lanes: 8, per_lane: 4, numbers },
@@ -145,8 +171,15 @@ impl TileLayout {
             _ => 3,
         };
         let exact = precision == Precision::Exact;
+        let kind = match weight.elements {
+            _ if exact => TileKind::Elements,
+            Elements::E4M3 => TileKind::Numbers,
+            _ if weight.scheme.bits() > WIDEST_AS_BYTES => TileKind::Numbers,
+            _ => TileKind::Bytes,
+        };
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
             from_rows: 8,
+            kind,
             terms,
             sums: exact && weight.biases.is_some(),
             nibbles: weight.scheme.bits() == 4 && !exact,

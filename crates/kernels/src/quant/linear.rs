@@ -12,13 +12,10 @@ use super::{LinearError, Precision};
 use crate::path::Path;
 use crate::pool::Pool;
 use pteron_tensor::DType;
+use std::ops::Range;
 
 /// Least bytes of the weight that are worth a task of their own.
 const TASK_BYTES: usize = 32 << 10;
-
-/// Tasks that each thread gets where there is enough to do, so that a thread that is held up leaves little
-/// undone.
-const TASKS_PER_THREAD: usize = 8;
 
 /// `x @ w^T` for a quantised `w`, by the kernels of one path.
 #[derive(Clone, Debug)]
@@ -114,13 +111,13 @@ impl QuantLinear {
                 rows,
                 out: out.sink(),
             };
-            tiles::run(&job, self.precision, pool);
+            tiles::run(&job, pool);
             return Ok(());
         }
         let product = self.product(prepared, &mut out);
-        let span = self.columns_per_task(pool, rows.max(1));
-        pool.run(self.weight.n.div_ceil(span), &|task| {
-            let columns = task * span..self.weight.n.min((task + 1) * span);
+        let shares = self.shares(pool, rows);
+        pool.run(shares.count(), &|task| {
+            let columns = shares.get(task);
             // SAFETY: rows, columns and matrix exist (checked above), and each task has its own columns.
             unsafe { product.compute(0, columns, &|row| Pick { input: row, output: row }, rows) };
         });
@@ -151,9 +148,9 @@ impl QuantLinear {
             }
         }
         let product = self.product(prepared, &mut out);
-        let span = self.columns_per_task(pool, 1);
-        pool.run(self.weight.n.div_ceil(span), &|task| {
-            let columns = task * span..self.weight.n.min((task + 1) * span);
+        let shares = self.shares(pool, 1);
+        pool.run(shares.count(), &|task| {
+            let columns = shares.get(task);
             let mut first = 0;
             for run in picks.chunk_by(|a, b| a.1 == b.1) {
                 let pick = |row: usize| Pick { input: run[row].0, output: first + row };
@@ -191,10 +188,10 @@ impl QuantLinear {
         Product { weight: &self.weight, layout: &self.layout, path: self.path, x: prepared, out: out.sink() }
     }
 
-    fn columns_per_task(&self, pool: &Pool, rows: usize) -> usize {
-        let per_column = (self.weight.row_bytes() * rows).max(1);
-        let even = self.weight.n.div_ceil(pool.threads() * TASKS_PER_THREAD);
-        even.max(TASK_BYTES.div_ceil(per_column)).next_multiple_of(4)
+    /// The columns of the output as tasks.
+    fn shares(&self, pool: &Pool, rows: usize) -> Shares {
+        let per_column = (self.weight.row_bytes() * rows.max(1)).max(1);
+        Shares::new(self.weight.n, pool.threads(), TASK_BYTES.div_ceil(per_column))
     }
 
     fn check_prepared(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
@@ -210,10 +207,71 @@ impl QuantLinear {
     }
 }
 
+/// A range split so that threads finish together: one long part for each, then short ones for whoever is
+/// there. A part is a stream of its own, whose beginning memory is slow to deliver, so that few are better.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    len: usize,
+    /// How many long parts there are, and how long they are.
+    threads: usize,
+    long: usize,
+    short: usize,
+}
+
+impl Shares {
+    /// Parts are multiples of this, apart from the last: what kernels write together.
+    const STEP: usize = 16;
+
+    fn new(len: usize, threads: usize, least: usize) -> Shares {
+        let even = len.div_ceil(threads.max(1));
+        let round = |part: usize| part.max(least).next_multiple_of(Shares::STEP);
+        Shares { len, threads, long: round(even * 5 / 8), short: round(even / 8) }
+    }
+
+    /// How many parts there are.
+    fn count(self) -> usize {
+        let long = self.len.div_ceil(self.long).min(self.threads);
+        long + self.len.saturating_sub(long * self.long).div_ceil(self.short)
+    }
+
+    /// One part.
+    fn get(self, part: usize) -> Range<usize> {
+        let (start, len) = match part.checked_sub(self.threads) {
+            None => (part * self.long, self.long),
+            Some(short) => (self.threads * self.long + short * self.short, self.short),
+        };
+        start.min(self.len)..self.len.min(start + len)
+    }
+}
+
 fn check_memory(prepared: &[u8], want: usize) -> Result<(), LinearError> {
     expect_at_least("bytes of prepared input", prepared.len(), want)?;
     if want > 0 && !(prepared.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
         return Err(LinearError::Alignment { what: "prepared input", to: ALIGNMENT });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod shares {
+    use super::Shares;
+
+    #[test]
+    fn parts_cover_the_range_once() {
+        for len in [0, 1, 15, 16, 17, 100, 576, 2048, 2049, 128_256] {
+            for threads in [1, 2, 3, 8, 64] {
+                for least in [1, 24, 300] {
+                    let shares = Shares::new(len, threads, least);
+                    let mut next = 0;
+                    for part in 0..shares.count() {
+                        let range = shares.get(part);
+                        assert_eq!(range.start, next, "{shares:?}");
+                        assert!(range.end > next, "{shares:?}");
+                        next = range.end;
+                    }
+                    assert_eq!(next, len, "{shares:?}");
+                }
+            }
+        }
+    }
 }

@@ -18,16 +18,32 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
     // SAFETY: the caller's promises.
     unsafe {
         match (lanes.per_lane, lanes.numbers, vnni) {
-            (8, Numbers::Int8, false) => stored(span, many, IntNibbles::<false, false>),
-            (8, Numbers::Int8Shifted, false) => stored(span, many, IntNibbles::<true, false>),
-            (8, Numbers::Int8, true) => stored_vnni(span, many, IntNibbles::<false, true>),
-            (8, Numbers::Int8Shifted, true) => stored_vnni(span, many, IntNibbles::<true, true>),
+            (8, Numbers::Int8, false) => stored(span, many, IntNibbles::<false, false, false>),
+            (8, Numbers::Int8, true) => stored_vnni(span, many, IntNibbles::<false, false, true>),
+            (8, Numbers::Int8Shifted { .. }, false) if signed => {
+                stored(span, many, IntNibbles::<true, true, false>);
+            }
+            (8, Numbers::Int8Shifted { .. }, true) if signed => {
+                stored_vnni(span, many, IntNibbles::<true, true, true>);
+            }
+            (8, Numbers::Int8Shifted { .. }, false) => {
+                stored(span, many, IntNibbles::<false, true, false>);
+            }
+            (8, Numbers::Int8Shifted { .. }, true) => {
+                stored_vnni(span, many, IntNibbles::<false, true, true>);
+            }
             (8, Numbers::F32, _) => stored(span, many, FloatNibbles { signed }),
             (_, Numbers::F32, _) => {
                 stored(span, many, FloatBits { bits: &bits(), small: weight.elements == Elements::E4M3 });
             }
-            (_, _, false) => stored(span, many, IntBits::<false> { bits: &bits() }),
-            (_, _, true) => stored_vnni(span, many, IntBits::<true> { bits: &bits() }),
+            (_, Numbers::Int8, false) => stored(span, many, IntBits::<false, false> { bits: &bits() }),
+            (_, Numbers::Int8, true) => stored_vnni(span, many, IntBits::<false, true> { bits: &bits() }),
+            (_, Numbers::Int8Shifted { .. }, false) => {
+                stored(span, many, IntBits::<true, false> { bits: &bits() });
+            }
+            (_, Numbers::Int8Shifted { .. }, true) => {
+                stored_vnni(span, many, IntBits::<true, true> { bits: &bits() });
+            }
         }
     }
 }
@@ -144,6 +160,18 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn four_sums(self, [a, b, c, d]: [__m256; 4]) -> [f32; 4] {
+            let mut sums = [0.0; 4];
+            // SAFETY: the path has AVX2; the array has 16 bytes.
+            unsafe {
+                let halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+                let whole = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+                _mm_storeu_ps(sums.as_mut_ptr(), whole);
+            }
+            sums
+        }
+
+        #[inline(always)]
         unsafe fn prefetch(self, from: *const u8) {
             // SAFETY: a prefetch of any address is harmless.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
@@ -160,15 +188,15 @@ unsafe fn padded(from: *const u8, bytes: usize) -> [u8; 32] {
     copy
 }
 
-/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1
-/// numbers.
+/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `E2M1` looks up such
+/// numbers; `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntNibbles<const SHIFTED: bool, const VNNI: bool>;
+struct IntNibbles<const E2M1: bool, const STARTS: bool, const VNNI: bool>;
 
-impl<const SHIFTED: bool, const VNNI: bool> Dot for IntNibbles<SHIFTED, VNNI> {
+impl<const E2M1: bool, const STARTS: bool, const VNNI: bool> Dot for IntNibbles<E2M1, STARTS, VNNI> {
     type Codes = (__m256i, __m256i);
     const PER_LANE: usize = 8;
-    const X_BYTES: usize = if SHIFTED { 128 } else { 96 };
+    const X_BYTES: usize = if STARTS { 128 } else { 96 };
     lanes!();
 
     #[inline(always)]
@@ -189,11 +217,11 @@ impl<const SHIFTED: bool, const VNNI: bool> Dot for IntNibbles<SHIFTED, VNNI> {
             let mask = _mm256_set1_epi8(15);
             let low = _mm256_and_si256(packed, mask);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask);
-            if !SHIFTED {
+            if !E2M1 {
                 return (low, high);
             }
             let table: [u8; 16] = std::array::from_fn(|code| {
-                (element(Elements::DoubledE2M1, code as u8) as i32 + E2M1_OFFSET) as u8
+                (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as u8
             });
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             (_mm256_shuffle_epi8(table, low), _mm256_shuffle_epi8(table, high))
@@ -208,10 +236,10 @@ impl<const SHIFTED: bool, const VNNI: bool> Dot for IntNibbles<SHIFTED, VNNI> {
 
     #[inline(always)]
     unsafe fn products(self, (low, high): Self::Codes, x: *const u8) -> __m256 {
-        // SAFETY: a block of activations has two vectors of bytes, one of scales and, shifted, one of starts.
+        // SAFETY: a block of activations has two vectors of bytes, one of scales and perhaps one of starts.
         unsafe {
             let (even, odd) = (_mm256_loadu_si256(x.cast()), _mm256_loadu_si256(x.add(32).cast()));
-            let start = if SHIFTED { _mm256_loadu_si256(x.add(96).cast()) } else { _mm256_setzero_si256() };
+            let start = if STARTS { _mm256_loadu_si256(x.add(96).cast()) } else { _mm256_setzero_si256() };
             let sums = if VNNI {
                 _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(start, low, even), high, odd)
             } else {
@@ -219,7 +247,7 @@ impl<const SHIFTED: bool, const VNNI: bool> Dot for IntNibbles<SHIFTED, VNNI> {
                 let pairs =
                     _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd));
                 let sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-                if SHIFTED { _mm256_add_epi32(sums, start) } else { sums }
+                if STARTS { _mm256_add_epi32(sums, start) } else { sums }
             };
             _mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_loadu_ps(x.add(64).cast()))
         }
@@ -339,16 +367,16 @@ impl Bits {
     }
 }
 
-/// Codes of any width against bytes.
+/// Codes of any width against bytes. `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntBits<'a, const VNNI: bool> {
+struct IntBits<'a, const STARTS: bool, const VNNI: bool> {
     bits: &'a Bits,
 }
 
-impl<const VNNI: bool> Dot for IntBits<'_, VNNI> {
+impl<const STARTS: bool, const VNNI: bool> Dot for IntBits<'_, STARTS, VNNI> {
     type Codes = __m256i;
     const PER_LANE: usize = 4;
-    const X_BYTES: usize = 64;
+    const X_BYTES: usize = if STARTS { 96 } else { 64 };
     lanes!();
 
     #[inline(always)]
@@ -375,11 +403,12 @@ impl<const VNNI: bool> Dot for IntBits<'_, VNNI> {
 
     #[inline(always)]
     unsafe fn products(self, codes: __m256i, x: *const u8) -> __m256 {
-        // SAFETY: a block of activations has a vector of bytes and one of scales.
+        // SAFETY: a block of activations has a vector of bytes, one of scales and perhaps one of starts.
         unsafe {
             let quants = _mm256_loadu_si256(x.cast());
+            let start = if STARTS { _mm256_loadu_si256(x.add(64).cast()) } else { _mm256_setzero_si256() };
             let sums = if VNNI {
-                _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), codes, quants)
+                _mm256_dpbusd_avx_epi32(start, codes, quants)
             } else if self.bits.width < 8 {
                 // Two products of at most 63 * 127 fit 16 bits.
                 _mm256_madd_epi16(_mm256_maddubs_epi16(codes, quants), _mm256_set1_epi16(1))
@@ -392,6 +421,7 @@ impl<const VNNI: bool> Dot for IntBits<'_, VNNI> {
                 let high = _mm256_madd_epi16(_mm256_maddubs_epi16(high, quants), _mm256_set1_epi16(16));
                 _mm256_add_epi32(low, high)
             };
+            let sums = if STARTS && !VNNI { _mm256_add_epi32(sums, start) } else { sums };
             _mm256_mul_ps(_mm256_cvtepi32_ps(sums), _mm256_loadu_ps(x.add(32).cast()))
         }
     }

@@ -15,8 +15,11 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
     // SAFETY: the caller's promises.
     unsafe {
         match (lanes.per_lane, lanes.numbers) {
-            (8, Numbers::Int8) => stored(span, many, IntNibbles::<false>),
-            (8, Numbers::Int8Shifted) => stored(span, many, IntNibbles::<true>),
+            (8, Numbers::Int8) => stored(span, many, IntNibbles::<false, false>),
+            (8, Numbers::Int8Shifted { .. }) if weight.elements == Elements::Unsigned => {
+                stored(span, many, IntNibbles::<false, true>);
+            }
+            (8, Numbers::Int8Shifted { .. }) => stored(span, many, IntNibbles::<true, true>),
             (8, Numbers::F32) => {
                 let table = std::array::from_fn(|code| element(weight.elements, code as u8));
                 stored(span, many, FloatNibbles { table: &table });
@@ -25,7 +28,12 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
                 let bits = Bits::new(weight.scheme.bits());
                 stored_vbmi(span, many, FloatBits { bits: &bits, small: weight.elements == Elements::E4M3 });
             }
-            _ => stored_vbmi(span, many, IntBits { bits: &Bits::new(weight.scheme.bits()) }),
+            (_, Numbers::Int8) => {
+                stored_vbmi(span, many, IntBits::<false> { bits: &Bits::new(weight.scheme.bits()) });
+            }
+            (_, Numbers::Int8Shifted { .. }) => {
+                stored_vbmi(span, many, IntBits::<true> { bits: &Bits::new(weight.scheme.bits()) });
+            }
         }
     }
 }
@@ -74,25 +82,73 @@ unsafe fn eight<S: StoredAs>(from: *const u8, count: usize) -> __m256 {
     }
 }
 
+/// Which scale of a block belongs to which lane: by its number, and as the bytes of bf16 in the upper half of
+/// a lane.
+#[derive(Clone, Copy)]
+struct Spread {
+    groups: __m512i,
+    bytes: __m512i,
+}
+
+impl Spread {
+    #[inline(always)]
+    unsafe fn new(per_lane: usize, group_shift: u32) -> Spread {
+        let groups: [i32; 16] = std::array::from_fn(|lane| ((lane * per_lane) >> group_shift) as i32);
+        let bytes: [u8; 64] = std::array::from_fn(|at| match at % 4 {
+            0 | 1 => 0x80,
+            half => (2 * groups[at / 4]) as u8 + half as u8 - 2,
+        });
+        // SAFETY: reads the arrays' 64 bytes.
+        unsafe {
+            Spread {
+                groups: _mm512_loadu_si512(groups.as_ptr().cast()),
+                bytes: _mm512_loadu_si512(bytes.as_ptr().cast()),
+            }
+        }
+    }
+
+    /// The `count` scales at a place, each in its lanes. Loads that repeat what they read cost no operation,
+    /// so that a whole block of bf16 or f32 takes one.
+    #[inline(always)]
+    unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize) -> __m512 {
+        // SAFETY: `count` scales are readable, and no more are read.
+        unsafe {
+            let repeated = match (S::STORED, count) {
+                (Stored::BF16, 8) => _mm512_broadcast_i32x4(_mm_loadu_si128(from.cast())),
+                (Stored::BF16, 4) => _mm512_set1_epi64(from.cast::<i64>().read_unaligned()),
+                (Stored::BF16, 2) => _mm512_set1_epi32(from.cast::<i32>().read_unaligned()),
+                (Stored::BF16, 1) => _mm512_set1_epi16(from.cast::<i16>().read_unaligned()),
+                (Stored::F32, 4) => {
+                    let four = _mm512_broadcast_f32x4(_mm_loadu_ps(from.cast()));
+                    return _mm512_permutevar_ps(four, self.groups);
+                }
+                _ => {
+                    let eight = _mm512_castps256_ps512(eight::<S>(from, count));
+                    return _mm512_permutexvar_ps(self.groups, eight);
+                }
+            };
+            _mm512_castsi512_ps(_mm512_shuffle_epi8(repeated, self.bytes))
+        }
+    }
+}
+
 /// What all of AVX-512's operations share.
 macro_rules! lanes {
     () => {
         type Lanes = __m512;
-        type Spread = __m512i;
+        type Spread = Spread;
         const LANES: usize = 16;
 
         #[inline(always)]
-        unsafe fn spread(self, group_shift: u32) -> __m512i {
-            let group_of = |lane: usize| ((lane * Self::PER_LANE) >> group_shift) as i32;
-            let groups: [i32; 16] = std::array::from_fn(group_of);
-            // SAFETY: reads the array's 64 bytes.
-            unsafe { _mm512_loadu_si512(groups.as_ptr().cast()) }
+        unsafe fn spread(self, group_shift: u32) -> Spread {
+            // SAFETY: the path has AVX-512.
+            unsafe { Spread::new(Self::PER_LANE, group_shift) }
         }
 
         #[inline(always)]
-        unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: __m512i) -> __m512 {
+        unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: Spread) -> __m512 {
             // SAFETY: as promised by the caller.
-            unsafe { _mm512_permutexvar_ps(spread, _mm512_castps256_ps512(eight::<S>(from, count))) }
+            unsafe { spread.scales::<S>(from, count) }
         }
 
         #[inline(always)]
@@ -136,6 +192,25 @@ macro_rules! lanes {
         }
 
         #[inline(always)]
+        unsafe fn four_sums(self, [a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+            let mut sums = [0.0; 4];
+            // SAFETY: the path has AVX-512; the array has 16 bytes.
+            unsafe {
+                let ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+                let cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+                let (ab, cd) = (_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+                let low = _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd));
+                let high = _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd));
+                let quarters = _mm512_add_ps(low, high);
+                let halves =
+                    _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps::<1>(quarters));
+                let whole = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps::<1>(halves));
+                _mm_storeu_ps(sums.as_mut_ptr(), whole);
+            }
+            sums
+        }
+
+        #[inline(always)]
         unsafe fn prefetch(self, from: *const u8) {
             // SAFETY: a prefetch of any address is harmless.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
@@ -143,12 +218,12 @@ macro_rules! lanes {
     };
 }
 
-/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `SHIFTED` looks up e2m1
-/// numbers.
+/// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `E2M1` looks up such
+/// numbers; `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntNibbles<const SHIFTED: bool>;
+struct IntNibbles<const E2M1: bool, const STARTS: bool>;
 
-impl<const SHIFTED: bool> IntNibbles<SHIFTED> {
+impl<const E2M1: bool, const STARTS: bool> IntNibbles<E2M1, STARTS> {
     #[inline(always)]
     unsafe fn split(self, packed: __m512i) -> (__m512i, __m512i) {
         // SAFETY: the path has AVX-512.
@@ -156,11 +231,11 @@ impl<const SHIFTED: bool> IntNibbles<SHIFTED> {
             let mask = _mm512_set1_epi8(15);
             let low = _mm512_and_si512(packed, mask);
             let high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
-            if !SHIFTED {
+            if !E2M1 {
                 return (low, high);
             }
             let table: [u8; 16] = std::array::from_fn(|code| {
-                (element(Elements::DoubledE2M1, code as u8) as i32 + E2M1_OFFSET) as u8
+                (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as u8
             });
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
             (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high))
@@ -168,10 +243,10 @@ impl<const SHIFTED: bool> IntNibbles<SHIFTED> {
     }
 }
 
-impl<const SHIFTED: bool> Dot for IntNibbles<SHIFTED> {
+impl<const E2M1: bool, const STARTS: bool> Dot for IntNibbles<E2M1, STARTS> {
     type Codes = (__m512i, __m512i);
     const PER_LANE: usize = 8;
-    const X_BYTES: usize = if SHIFTED { 256 } else { 192 };
+    const X_BYTES: usize = if STARTS { 256 } else { 192 };
     lanes!();
 
     #[inline(always)]
@@ -198,9 +273,9 @@ impl<const SHIFTED: bool> Dot for IntNibbles<SHIFTED> {
 
     #[inline(always)]
     unsafe fn products(self, (low, high): Self::Codes, x: *const u8) -> __m512 {
-        // SAFETY: a block of activations has two vectors of bytes, one of scales and, shifted, one of starts.
+        // SAFETY: a block of activations has two vectors of bytes, one of scales and perhaps one of starts.
         unsafe {
-            let start = if SHIFTED { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
+            let start = if STARTS { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
             let even = _mm512_dpbusd_epi32(start, low, _mm512_loadu_si512(x.cast()));
             let both = _mm512_dpbusd_epi32(even, high, _mm512_loadu_si512(x.add(64).cast()));
             _mm512_mul_ps(_mm512_cvtepi32_ps(both), _mm512_loadu_ps(x.add(128).cast()))
@@ -263,16 +338,16 @@ impl Dot for FloatNibbles<'_> {
     }
 }
 
-/// Codes of any width against bytes.
+/// Codes of any width against bytes. `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntBits<'a> {
+struct IntBits<'a, const STARTS: bool> {
     bits: &'a Bits,
 }
 
-impl Dot for IntBits<'_> {
+impl<const STARTS: bool> Dot for IntBits<'_, STARTS> {
     type Codes = __m512i;
     const PER_LANE: usize = 4;
-    const X_BYTES: usize = 128;
+    const X_BYTES: usize = if STARTS { 192 } else { 128 };
     lanes!();
 
     #[inline(always)]
@@ -299,9 +374,10 @@ impl Dot for IntBits<'_> {
 
     #[inline(always)]
     unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
-        // SAFETY: a block of activations has a vector of bytes and one of scales.
+        // SAFETY: a block of activations has a vector of bytes, one of scales and perhaps one of starts.
         unsafe {
-            let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, _mm512_loadu_si512(x.cast()));
+            let start = if STARTS { _mm512_loadu_si512(x.add(128).cast()) } else { _mm512_setzero_si512() };
+            let sums = _mm512_dpbusd_epi32(start, codes, _mm512_loadu_si512(x.cast()));
             _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.add(64).cast()))
         }
     }

@@ -14,7 +14,7 @@ mod avx512;
 mod neon;
 mod portable;
 
-use super::layout::InputLayout;
+use super::layout::{InputLayout, Numbers};
 use super::rows::Sink;
 use super::weight::{AsF32, QuantWeight, StoredAs};
 use crate::path::Path;
@@ -23,10 +23,18 @@ use std::ops::Range;
 /// Rows of activations that share an unpacked block.
 const ROWS_AT_ONCE: usize = 4;
 
-/// Rows of the weight that stay in the innermost cache while rows of activations pass.
+/// Rows of the weight that stay in the innermost cache while rows of activations pass, and whose sums are
+/// written together.
 const WEIGHT_ROWS_AT_ONCE: usize = 16;
 
-/// How far ahead of its use the weight is asked for.
+/// Rows of the weight that are added up side by side for one row of activations: what waits for one is done
+/// for the others, activations are loaded once, and their last sums take few operations together.
+const ROWS_SIDE_BY_SIDE: usize = 4;
+
+/// Longest rows for which that is worth it: longer ones are streams of their own that hide their ends.
+const LONGEST_SIDE_BY_SIDE: usize = 2048;
+
+/// How far ahead of its use the weight is asked for, at least.
 const PREFETCH_BYTES: usize = 4096;
 
 /// The few operations in which paths, widths of codes and kinds of activations differ. All are inlined into a
@@ -71,6 +79,12 @@ trait Dot: Copy {
     /// `a * b + c`.
     unsafe fn multiply_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     unsafe fn sum(self, lanes: Self::Lanes) -> f32;
+    /// As [`Dot::sum`] for four.
+    #[inline(always)]
+    unsafe fn four_sums(self, lanes: [Self::Lanes; 4]) -> [f32; 4] {
+        // SAFETY: the caller's promise.
+        lanes.map(|lanes| unsafe { self.sum(lanes) })
+    }
     unsafe fn prefetch(self, from: *const u8);
 }
 
@@ -104,23 +118,25 @@ impl Product<'_> {
         picks: &(impl Fn(usize) -> Pick + Sync),
         count: usize,
     ) {
-        let first = columns.start;
-        let mut from = first;
-        while from < columns.end {
+        let spans = |columns: Range<usize>, row: usize| {
+            let many = count - row >= ROWS_AT_ONCE;
+            let rows = if many { ROWS_AT_ONCE } else { 1 };
+            let picked = std::array::from_fn(|i| picks(if i < rows { row + i } else { row }));
+            let span = Span { product: self, first_row: matrix * self.weight.n, columns, picked };
+            // SAFETY: the caller's promises; the path was checked when the linear was made.
+            unsafe { span.dispatch(many) };
+            rows
+        };
+        if count == 1 {
+            spans(columns, 0);
+            return;
+        }
+        for from in columns.clone().step_by(WEIGHT_ROWS_AT_ONCE) {
             let to = columns.end.min(from + WEIGHT_ROWS_AT_ONCE);
             let mut row = 0;
             while row < count {
-                let many = count - row >= ROWS_AT_ONCE;
-                let rows = if many { ROWS_AT_ONCE } else { 1 };
-                let picked: [Pick; ROWS_AT_ONCE] =
-                    std::array::from_fn(|i| picks(if i < rows { row + i } else { row }));
-                let span =
-                    Span { product: self, first_row: matrix * self.weight.n, columns: from..to, picked };
-                // SAFETY: the caller's promises; the path was checked when the linear was made.
-                unsafe { span.dispatch(many) };
-                row += rows;
+                row += spans(from..to, row);
             }
-            from = to;
         }
     }
 }
@@ -159,89 +175,178 @@ impl Span<'_> {
         // checked sizes, so every pointer below stays inside its slice; blocks that would reach beyond a row
         // are read in part.
         unsafe {
-            let inputs: [*const u8; M] =
-                std::array::from_fn(|m| x.as_ptr().add(self.picked[m].input * row_bytes));
-            let (groups, code_bytes) = (weight.groups(), weight.row_bytes());
-            let group_shift = weight.scheme.group().trailing_zeros();
-            let spread = dot.spread(group_shift);
-            // Asked for once: a shared region answers through its owner.
-            let (all_codes, all_scales) = (weight.codes.as_ptr(), weight.scales.as_ptr());
-            // Biases that are a multiple of the scales are not read: the scales are in the nearest cache.
-            let all_biases = weight.biases.as_ref().map(|biases| match weight.centre {
-                Some(centre) => (all_scales, dot.every(centre)),
-                None => (biases.as_ptr(), dot.every(1.0)),
-            });
-            // Written together: rounding to the output's dtype is then done by vectors.
-            let mut values = [[0.0; WEIGHT_ROWS_AT_ONCE]; M];
-            for (at, column) in self.columns.clone().enumerate() {
-                let row = self.first_row + column;
-                let codes = all_codes.add(row * code_bytes);
-                let scales = all_scales.add(row * groups * S::SIZE);
-                let mut sums = [dot.zero(); M];
-                self.add_blocks::<D, S, M>(dot, spread, codes, scales, inputs, &mut sums);
-                if let Some((biases, factor)) = all_biases {
-                    let biases = biases.add(row * groups * S::SIZE);
-                    let mut group = 0;
-                    while group < groups {
-                        let bias = dot.floats::<S>(biases.add(group * S::SIZE), D::LANES.min(groups - group));
-                        let bias = dot.multiply_add(bias, factor, dot.zero());
-                        for m in 0..M {
-                            let of_group = inputs[m].add(layout.lane_sums_at() + 4 * group);
-                            // Sums are padded to whole vectors.
-                            let of_group = dot.floats::<AsF32>(of_group, D::LANES);
-                            sums[m] = dot.multiply_add(bias, of_group, sums[m]);
+            let inputs = std::array::from_fn(|m| x.as_ptr().add(self.picked[m].input * row_bytes));
+            let source = Source::<D, M>::new(dot, weight, layout, inputs);
+            let side_by_side = M == 1 && source.row_bytes <= LONGEST_SIDE_BY_SIDE;
+            for from in self.columns.clone().step_by(WEIGHT_ROWS_AT_ONCE) {
+                let len = WEIGHT_ROWS_AT_ONCE.min(self.columns.end - from);
+                // Written together: rounding to the output's dtype is then done by vectors.
+                let mut values = [[0.0; WEIGHT_ROWS_AT_ONCE]; M];
+                let mut at = 0;
+                while at < len {
+                    let row = self.first_row + from + at;
+                    if side_by_side && len - at >= ROWS_SIDE_BY_SIDE {
+                        let sums = source.rows::<S, ROWS_SIDE_BY_SIDE>(dot, row);
+                        let sums = dot.four_sums(sums.map(|of_row| of_row[0]));
+                        values[0][at..at + ROWS_SIDE_BY_SIDE].copy_from_slice(&sums);
+                        at += ROWS_SIDE_BY_SIDE;
+                    } else {
+                        let [sums] = source.rows::<S, 1>(dot, row);
+                        for (values, lanes) in values.iter_mut().zip(sums) {
+                            values[at] = dot.sum(lanes);
                         }
-                        group += D::LANES;
+                        at += 1;
                     }
                 }
-                for (values, lanes) in values.iter_mut().zip(sums) {
-                    values[at] = dot.sum(lanes);
+                for (pick, values) in self.picked.iter().zip(&values) {
+                    out.write(pick.output, from, &values[..len]);
                 }
             }
-            for (pick, values) in self.picked.iter().zip(&values) {
-                out.write(pick.output, self.columns.start, &values[..self.columns.len()]);
+        }
+    }
+}
+
+/// The parts of a weight and the activations that it meets, asked for once: a shared region answers through
+/// its owner.
+struct Source<D: Dot, const M: usize> {
+    codes: *const u8,
+    scales: *const u8,
+    /// Biases and what to multiply them with, where the sums do not begin with them. Those that are a multiple
+    /// of the scales are not read: the scales are in the nearest cache.
+    biases: Option<(*const u8, D::Lanes)>,
+    inputs: [*const u8; M],
+    /// Where the sums of the groups are in a row of activations.
+    sums_at: usize,
+    row_bytes: usize,
+    groups: usize,
+    group_shift: u32,
+    /// Blocks of a row, how many of them are read whole, and the groups of one.
+    blocks: usize,
+    whole: usize,
+    per_block: usize,
+    spread: D::Spread,
+}
+
+impl<D: Dot, const M: usize> Source<D, M> {
+    /// # Safety
+    /// The machine has the path's instructions.
+    #[inline(always)]
+    unsafe fn new(dot: D, weight: &QuantWeight, layout: &InputLayout, inputs: [*const u8; M]) -> Self {
+        let block_len = D::LANES * D::PER_LANE;
+        let group_shift = weight.scheme.group().trailing_zeros();
+        let (row_bytes, step) = (weight.row_bytes(), dot.code_bytes());
+        let scales = weight.scales.as_ptr();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let biases = match (layout.lanes.numbers, &weight.biases, weight.centre) {
+                (Numbers::Int8Shifted { .. }, ..) | (_, None, _) => None,
+                (_, _, Some(centre)) => Some((scales, dot.every(centre))),
+                (_, Some(biases), None) => Some((biases.as_ptr(), dot.every(1.0))),
+            };
+            let whole = match row_bytes.checked_sub(dot.read_bytes()) {
+                Some(before_last) => before_last / step + 1,
+                None => 0,
+            };
+            Source {
+                codes: weight.codes.as_ptr(),
+                scales,
+                biases,
+                inputs,
+                sums_at: layout.lane_sums_at(),
+                row_bytes,
+                groups: weight.groups(),
+                group_shift,
+                blocks: weight.k.div_ceil(block_len),
+                whole,
+                per_block: (block_len >> group_shift).max(1),
+                spread: dot.spread(group_shift),
             }
         }
     }
 
+    /// What the lanes of `R` rows of the weight from one on add up to, for each row of activations.
+    ///
+    /// # Safety
+    /// The rows exist, and the machine has the path's instructions.
     #[inline(always)]
-    unsafe fn add_blocks<D: Dot, S: StoredAs, const M: usize>(
-        &self,
-        dot: D,
-        spread: D::Spread,
-        codes: *const u8,
-        scales: *const u8,
-        inputs: [*const u8; M],
-        sums: &mut [D::Lanes; M],
-    ) {
-        let weight = self.product.weight;
-        let block_len = D::LANES * D::PER_LANE;
-        let group_shift = weight.scheme.group().trailing_zeros();
-        let (row_bytes, step) = (weight.row_bytes(), dot.code_bytes());
-        let per_block = (block_len >> group_shift).max(1);
-        let blocks = weight.k.div_ceil(block_len);
-        let whole = if row_bytes < dot.read_bytes() { 0 } else { (row_bytes - dot.read_bytes()) / step + 1 };
-        // SAFETY: as in `multiply`: whole blocks lie inside the row, the others say how much of them does.
+    unsafe fn rows<S: StoredAs, const R: usize>(&self, dot: D, row: usize) -> [[D::Lanes; M]; R] {
+        let step = dot.code_bytes();
+        // SAFETY: the rows' codes, scales and biases exist; whole blocks lie inside the row, the others say how
+        // much of them does.
         unsafe {
-            for block in 0..whole {
-                let from = codes.add(block * step);
-                dot.prefetch(from.wrapping_add(PREFETCH_BYTES));
-                let unpacked = dot.codes(from);
-                let group = (block * block_len) >> group_shift;
-                let scale = dot.scales::<S>(scales.add(group * S::SIZE), per_block, spread);
-                for m in 0..M {
-                    let products = dot.products(unpacked, inputs[m].add(block * D::X_BYTES));
-                    sums[m] = dot.multiply_add(products, scale, sums[m]);
+            let codes: [*const u8; R] = std::array::from_fn(|r| self.codes.add((row + r) * self.row_bytes));
+            let scales: [*const u8; R] =
+                std::array::from_fn(|r| self.scales.add((row + r) * self.groups * S::SIZE));
+            let mut sums = [[dot.zero(); M]; R];
+            // The rows that come next, as many of them further on as makes the distance large enough.
+            let ahead = match R * self.row_bytes {
+                _ if R == 1 => PREFETCH_BYTES,
+                together => PREFETCH_BYTES.next_multiple_of(together.max(1)),
+            };
+            for block in 0..self.whole {
+                let group = self.group_of(block);
+                for r in 0..R {
+                    let from = codes[r].add(block * step);
+                    dot.prefetch(from.wrapping_add(ahead));
+                    let unpacked = dot.codes(from);
+                    let scale = dot.scales::<S>(scales[r].add(group * S::SIZE), self.per_block, self.spread);
+                    self.add(dot, block, unpacked, scale, &mut sums[r]);
                 }
             }
-            for block in whole..blocks {
-                let unpacked = dot.codes_of(codes.add(block * step), step.min(row_bytes - block * step));
-                let group = (block * block_len) >> group_shift;
-                let count = per_block.min(weight.groups() - group);
-                let scale = dot.scales::<S>(scales.add(group * S::SIZE), count, spread);
-                for m in 0..M {
-                    let products = dot.products(unpacked, inputs[m].add(block * D::X_BYTES));
-                    sums[m] = dot.multiply_add(products, scale, sums[m]);
+            for block in self.whole..self.blocks {
+                let group = self.group_of(block);
+                let count = self.per_block.min(self.groups - group);
+                for r in 0..R {
+                    let from = codes[r].add(block * step);
+                    let unpacked = dot.codes_of(from, step.min(self.row_bytes - block * step));
+                    let scale = dot.scales::<S>(scales[r].add(group * S::SIZE), count, self.spread);
+                    self.add(dot, block, unpacked, scale, &mut sums[r]);
+                }
+            }
+            if let Some((biases, factor)) = self.biases {
+                self.add_biases::<S, R>(dot, biases.add(row * self.groups * S::SIZE), factor, &mut sums);
+            }
+            sums
+        }
+    }
+
+    /// The first group of a block.
+    #[inline(always)]
+    fn group_of(&self, block: usize) -> usize {
+        (block * D::LANES * D::PER_LANE) >> self.group_shift
+    }
+
+    #[inline(always)]
+    unsafe fn add(&self, dot: D, block: usize, codes: D::Codes, scale: D::Lanes, sums: &mut [D::Lanes; M]) {
+        for (input, sum) in self.inputs.iter().zip(sums) {
+            // SAFETY: the row of activations has the block.
+            unsafe {
+                let products = dot.products(codes, input.add(block * D::X_BYTES));
+                *sum = dot.multiply_add(products, scale, *sum);
+            }
+        }
+    }
+
+    /// Adds the biases of `R` rows times the sums of the groups.
+    #[inline(always)]
+    unsafe fn add_biases<S: StoredAs, const R: usize>(
+        &self,
+        dot: D,
+        biases: *const u8,
+        factor: D::Lanes,
+        sums: &mut [[D::Lanes; M]; R],
+    ) {
+        for group in (0..self.groups).step_by(D::LANES) {
+            let count = D::LANES.min(self.groups - group);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the row has these groups; sums of groups are padded to whole vectors.
+                unsafe {
+                    let bias = dot.floats::<S>(biases.add((r * self.groups + group) * S::SIZE), count);
+                    let bias = dot.multiply_add(bias, factor, dot.zero());
+                    for (input, sum) in self.inputs.iter().zip(sums) {
+                        let of_groups = dot.floats::<AsF32>(input.add(self.sums_at + 4 * group), D::LANES);
+                        *sum = dot.multiply_add(bias, of_groups, *sum);
+                    }
                 }
             }
         }

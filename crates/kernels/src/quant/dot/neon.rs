@@ -20,9 +20,9 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
     unsafe {
         match (lanes.per_lane, lanes.numbers, dots) {
             (8, Numbers::Int8, false) => stored(span, many, IntNibbles::<false, false>),
-            (8, Numbers::Int8Shifted, false) => stored(span, many, IntNibbles::<true, false>),
+            (8, Numbers::Int8Shifted { .. }, false) => stored(span, many, IntNibbles::<true, false>),
             (8, Numbers::Int8, true) => stored_dots(span, many, IntNibbles::<false, true>),
-            (8, Numbers::Int8Shifted, true) => stored_dots(span, many, IntNibbles::<true, true>),
+            (8, Numbers::Int8Shifted { .. }, true) => stored_dots(span, many, IntNibbles::<true, true>),
             (8, Numbers::F32, _) => {
                 let table = std::array::from_fn(|code| element(weight.elements, code as u8) as i8);
                 stored(span, many, FloatNibbles { table: &table });
@@ -203,7 +203,7 @@ impl<const SHIFTED: bool, const DOTS: bool> Dot for IntNibbles<SHIFTED, DOTS> {
                 return (vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high));
             }
             let table: [i8; 16] = std::array::from_fn(|code| {
-                (element(Elements::DoubledE2M1, code as u8) as i32 + E2M1_OFFSET) as i8
+                (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as i8
             });
             let table = vld1q_s8(table.as_ptr());
             (vqtbl1q_s8(table, low), vqtbl1q_s8(table, high))

@@ -15,7 +15,7 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
     unsafe {
         match numbers {
             Numbers::Int8 => stored(span, many, Int::<false> { bits }),
-            Numbers::Int8Shifted => stored(span, many, Int::<true> { bits }),
+            Numbers::Int8Shifted { .. } => stored(span, many, Int::<true> { bits }),
             Numbers::F32 => stored(span, many, Float { bits, table: &weight.element_table() }),
         }
     }
@@ -134,7 +134,7 @@ impl<const SHIFTED: bool> Dot for Int<SHIFTED> {
         // SAFETY: as promised by the caller.
         let codes = unsafe { unpack(self.bits, from, bytes) };
         if SHIFTED {
-            codes.map(|code| (element(Elements::DoubledE2M1, code) as i32 + E2M1_OFFSET) as u8)
+            codes.map(|code| (element(Elements::DoubledE2M1, code) as i32 + i32::from(E2M1_OFFSET)) as u8)
         } else {
             codes
         }

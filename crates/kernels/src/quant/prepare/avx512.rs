@@ -1,6 +1,6 @@
 //! Quantising activations with AVX-512.
 
-use super::super::layout::{E2M1_OFFSET, InputLayout, Numbers};
+use super::super::layout::{InputLayout, Numbers};
 use super::super::rows::Rows;
 use pteron_tensor::DType;
 use std::arch::x86_64::*;
@@ -54,8 +54,8 @@ pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: 
                 (sums, _mm512_permutexvar_ps(order, scales), to.add(64))
             };
             _mm512_storeu_ps(after.cast(), scales);
-            if lanes.numbers == Numbers::Int8Shifted {
-                let starts = _mm512_mullo_epi32(lane_sums, _mm512_set1_epi32(-E2M1_OFFSET));
+            if let Numbers::Int8Shifted { by } = lanes.numbers {
+                let starts = _mm512_mullo_epi32(lane_sums, _mm512_set1_epi32(-i32::from(by)));
                 _mm512_storeu_si512(after.add(64).cast(), starts);
             }
             let mut of_lanes = [0.0f32; 16];
@@ -102,7 +102,7 @@ fn thirty_two(x: &Rows<'_>, row: usize, first: usize, k: usize, scale: &mut f32)
 /// The values of a row that the mask names, from `first` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-fn sixteen(x: &Rows<'_>, row: usize, first: usize, mask: __mmask16) -> __m512 {
+pub(in super::super) fn sixteen(x: &Rows<'_>, row: usize, first: usize, mask: __mmask16) -> __m512 {
     let from = x.row(row).wrapping_add(first * x.dtype().size());
     // SAFETY: the mask names elements of the row only.
     unsafe {

@@ -3,9 +3,9 @@
 //! Decoding waits for this before every product, so that it must be quick even for one row.
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;
 
-use super::layout::{E2M1_OFFSET, INPUT_GROUP, InputLayout, LaneLayout, Numbers};
+use super::layout::{INPUT_GROUP, InputLayout, LaneLayout, Numbers};
 use super::rows::Rows;
 use crate::path::Path;
 use crate::pool::Pool;
@@ -125,9 +125,10 @@ fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
         }
         add_sums(&mut sums[..layout.k / layout.group], first, layout.group, values);
         arrange_bytes(lanes, quants, bytes);
+        let Numbers::Int8Shifted { by } = lanes.numbers else { continue };
         for (start, quants) in starts.iter_mut().zip(quants.chunks(lanes.per_lane)) {
             let sum: i32 = quants.iter().map(|&quant| i32::from(quant)).sum();
-            *start = f32::from_bits((-E2M1_OFFSET * sum).cast_unsigned());
+            *start = f32::from_bits((-i32::from(by) * sum).cast_unsigned());
         }
     }
 }

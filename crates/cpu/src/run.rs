@@ -292,6 +292,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// As [`Run::prepare`] for a node with one result whose sizes are known to follow its rule. Allocates
+    /// nothing.
+    pub(crate) fn place_result(
+        &mut self,
+        node: &Node,
+        result: ValueId,
+        sizes: &[usize],
+    ) -> Result<(), NodeError> {
+        let shape_of = |value: ValueId| match self.plan.dtypes.get(value.0 as usize) {
+            Some(Some(_)) => self.frame.slots[value.0 as usize].layout.sizes(),
+            _ => &[],
+        };
+        let work = work(node, &shape_of, extent(sizes)).saturating_add(1);
+        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        match self.plan.storage[result.0 as usize] {
+            Storage::Arena { .. } | Storage::Heap(_) => self.place(result, sizes),
+            _ => Ok(()),
+        }
+    }
+
     /// The types of a node's results, with the numbers at hand.
     pub(crate) fn infer(&self, node: &Node) -> Result<Vec<Type>, NodeError> {
         let mut operands = Operands(Vec::new());

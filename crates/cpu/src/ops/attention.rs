@@ -2,6 +2,7 @@
 
 use super::{Compiled, Numbered, invalid};
 use crate::plan::Planner;
+use crate::run::{Kernel, Run};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
 use pteron_kernels::view::View;
@@ -20,7 +21,7 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
     let sizes = most_sizes(planner, q, k, v)?;
     let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
     let path = planner.path;
-    Some(Compiled::Compute(Box::new(move |run| {
+    let kernel: Kernel = Box::new(move |run| {
         // SAFETY: reserved for this node and asked for once.
         let scratch = unsafe { run.scratch_slice(scratch) };
         let (q, k, v) = (run.view(q)?, run.view(k)?, run.view(v)?);
@@ -53,7 +54,38 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
             scratch,
         );
         Ok(())
+    });
+    if node.is_static {
+        return Some(Compiled::Compute(kernel));
+    }
+    let node = node.node.clone();
+    Some(Compiled::Whole(Box::new(move |run| {
+        match plain_sizes(run, q, k, v, mask).filter(|_| !(causal && mask.is_some())) {
+            Some(sizes) => run.place_result(&node, result, &sizes)?,
+            None => run.prepare(&node)?,
+        }
+        kernel(run)
     })))
+}
+
+/// The sizes of a result for which nothing else need be looked at. Keys and values grow with every token, and
+/// the rule, which also answers for all other cases, would allocate for each.
+fn plain_sizes(
+    run: &Run<'_>,
+    q: ValueId,
+    k: ValueId,
+    v: ValueId,
+    mask: Option<ValueId>,
+) -> Option<[usize; 4]> {
+    let sizes = |value| <[usize; 4]>::try_from(run.slot(value).layout.sizes()).ok();
+    let ([batch, heads, queries, features], keys, values) = (sizes(q)?, sizes(k)?, sizes(v)?);
+    let shared = keys[1];
+    let fits = keys == [batch, shared, keys[2], features]
+        && values[..3] == keys[..3]
+        && shared > 0
+        && heads.is_multiple_of(shared);
+    let spread = |mask| run.slot(mask).layout.broadcast_to(&[batch, heads, queries, keys[2]]).is_some();
+    (fits && mask.is_none_or(spread)).then_some([batch, heads, queries, values[3]])
 }
 
 /// The largest sizes that the tensors can have.

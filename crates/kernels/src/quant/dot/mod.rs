@@ -12,6 +12,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod portable;
 
 use super::layout::{InputLayout, Numbers};
@@ -118,6 +120,11 @@ impl Product<'_> {
         picks: &(impl Fn(usize) -> Pick + Sync),
         count: usize,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if count >= panels::LEAST_ROWS && panels::serves(self) {
+            // SAFETY: the caller's promises; the path was checked when the linear was made.
+            return unsafe { panels::compute(self, matrix, columns, picks, count) };
+        }
         let spans = |columns: Range<usize>, row: usize| {
             let many = count - row >= ROWS_AT_ONCE;
             let rows = if many { ROWS_AT_ONCE } else { 1 };

@@ -55,11 +55,17 @@ pub(super) unsafe fn multiply(job: &Job<'_>, part: &Part, scratch: &mut Scratch)
             let mut turn = 0;
             for strip in (0..row_tiles).step_by(2) {
                 for (panel, index) in panels_of.clone().enumerate() {
+                    let strip_bytes = places.strip_bytes(start);
+                    let x = prepared.add(places.strip(start, first_strip + strip));
+                    // Each of the panels asks for its share of the next strips.
+                    let lines = 2 * TILE / panels_of.len();
                     let operands = Operands {
                         panel: of_pass.add(panel * 2 * steps * TILE_BYTES),
-                        x: prepared.add(places.strip(start, first_strip + strip)),
-                        strip_bytes: places.strip_bytes(start),
+                        x,
+                        strip_bytes,
                         steps,
+                        ahead: x.wrapping_add(2 * strip_bytes + panel * steps * lines * 64),
+                        lines,
                     };
                     let whole = whole.add(turn * 4 * TILE_SUMS);
                     let strips = if row_tiles - strip >= 2 {
@@ -204,6 +210,9 @@ struct Operands {
     strip_bytes: usize,
     /// Tiles along the row.
     steps: usize,
+    /// What comes next, and how many lines of it are asked for in each step.
+    ahead: *const u8,
+    lines: usize,
 }
 
 impl Operands {
@@ -229,6 +238,10 @@ impl Operands {
                 tiles.load::<7>(second_strip.add(at), 64);
                 tiles.multiply_i8::<2, 4, 7>();
                 tiles.multiply_i8::<3, 5, 7>();
+                for line in 0..self.lines {
+                    let line = self.ahead.wrapping_add((step * self.lines + line) * 64);
+                    _mm_prefetch::<_MM_HINT_T0>(line.cast());
+                }
                 if let Some(waiting) = waiting {
                     waiting.scale(step);
                 }

@@ -86,13 +86,15 @@ pub(super) struct Source<'a> {
     group_shift: u32,
 }
 
-/// What turns elements of a block of a row into bytes.
+/// What turns elements of a block of a row into bytes. It is written in place and aligned: a copy would read
+/// across what was just stored, and wait until the tiles before it are done.
+#[repr(C, align(64))]
 struct Factors {
-    /// What the bytes are multiples of.
-    scale: f32,
-    /// Scales and biases of the groups, as multiples of it.
+    /// Scales and biases of the groups, as multiples of the scale.
     scales: [f32; GROUPS],
     biases: [f32; GROUPS],
+    /// What the bytes are multiples of.
+    scale: f32,
     groups: usize,
     group_shift: u32,
 }
@@ -130,11 +132,12 @@ impl<'a> Source<'a> {
         // SAFETY: the row exists, and the block lies in it.
         unsafe {
             let codes = self.codes.add(row * self.row_bytes + at.start * width / 8);
-            let factors = match self.weight.stored {
-                Stored::F32 => self.factors::<AsF32>(row, at),
-                Stored::F16 => self.factors::<AsF16>(row, at),
-                Stored::BF16 => self.factors::<AsBf16>(row, at),
-            };
+            let mut factors = Factors::new(self.group_shift, len);
+            match self.weight.stored {
+                Stored::F32 => self.put_factors::<AsF32>(row, at, &mut factors),
+                Stored::F16 => self.put_factors::<AsF16>(row, at, &mut factors),
+                Stored::BF16 => self.put_factors::<AsBf16>(row, at, &mut factors),
+            }
             if width == 4 {
                 nibbles(&factors, _mm512_loadu_ps(self.table.as_ptr()), codes, len, to);
             } else {
@@ -144,12 +147,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The factors of a block of a row.
+    /// Writes the factors of a block of a row.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
-    unsafe fn factors<S: StoredAs>(&self, row: usize, at: Range<usize>) -> Factors {
-        let groups = at.len().div_ceil(1 << self.group_shift);
-        let mask = ((1u32 << groups) - 1) as __mmask16;
+    unsafe fn put_factors<S: StoredAs>(&self, row: usize, at: Range<usize>, factors: &mut Factors) {
+        let mask = ((1u32 << factors.groups) - 1) as __mmask16;
         let from = (row * self.groups + (at.start >> self.group_shift)) * S::SIZE;
         // SAFETY: the block's groups exist, and the mask names no others.
         let (scales, biases) = unsafe {
@@ -169,23 +171,23 @@ impl<'a> Source<'a> {
         let largest = _mm512_max_epu32(magnitude(self.range.0), magnitude(self.range.1));
         let (scale, inverse) = scale_and_inverse(f32::from_bits(_mm512_reduce_max_epu32(largest)));
         let inverse = _mm512_set1_ps(inverse);
-        let mut factors = Factors {
-            scale,
-            scales: [0.0; GROUPS],
-            biases: [0.0; GROUPS],
-            groups,
-            group_shift: self.group_shift,
-        };
-        // SAFETY: the arrays have 64 bytes each.
+        factors.scale = scale;
+        // SAFETY: the arrays have 64 bytes each and are aligned to as many.
         unsafe {
-            _mm512_storeu_ps(factors.scales.as_mut_ptr(), _mm512_mul_ps(scales, inverse));
-            _mm512_storeu_ps(factors.biases.as_mut_ptr(), _mm512_mul_ps(biases, inverse));
+            _mm512_store_ps(factors.scales.as_mut_ptr(), _mm512_mul_ps(scales, inverse));
+            _mm512_store_ps(factors.biases.as_mut_ptr(), _mm512_mul_ps(biases, inverse));
         }
-        factors
     }
 }
 
 impl Factors {
+    /// For so many values in groups of `1 << group_shift`.
+    #[inline(always)]
+    fn new(group_shift: u32, len: usize) -> Factors {
+        let groups = len.div_ceil(1 << group_shift);
+        Factors { scales: [0.0; GROUPS], biases: [0.0; GROUPS], scale: 0.0, groups, group_shift }
+    }
+
     /// Elements of a group as whole multiples of the scale.
     #[inline]
     #[target_feature(enable = "avx512f")]

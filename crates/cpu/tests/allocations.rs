@@ -1,0 +1,166 @@
+//! A decoded token allocates what its outputs and the call need, and nothing for any layer, at any position.
+
+#![allow(clippy::unwrap_used, unsafe_code)] // helpers fail their test; an allocator is unsafe by nature
+
+#[path = "../../runtime/tests/pte/mod.rs"]
+mod pte;
+
+use pte::{File, Method, f32s, i64s};
+use pteron_cpu::Cpu;
+use pteron_runtime::registry::Registry;
+use pteron_runtime::{Options, Precision, Program};
+use pteron_tensor::{DType, HostTensor};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, with a count of what it was asked for.
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(data, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+    registry
+}
+
+const POSITIONS: usize = 16;
+
+/// A decoder step with so many layers: caches, attention over their live part, packed projections.
+fn decoder(layers: usize) -> String {
+    let mut head = String::from("graph \"forward\"\n  symbol s0 in i32\n");
+    let mut text = String::from(
+        r#"  input %0 "x": f32[1, 1, 64]
+  input %1 "position": i64[1]
+  constant %2 "norm": f32[64]
+  constant %3 "square": u32[64, 8]
+  constant %4 "square_scales": f32[64, 2]
+  constant %5 "square_biases": f32[64, 2]
+  constant %6 "wide": u32[128, 8]
+  constant %7 "wide_scales": f32[128, 2]
+  constant %8 "wide_biases": f32[128, 2]
+  constant %9 "deep": u32[64, 16]
+  constant %10 "deep_scales": f32[64, 4]
+  constant %11 "deep_biases": f32[64, 4]
+"#,
+    );
+    let first = 12 + 2 * layers;
+    let mut body = format!(
+        "  %{first}: int(s0) = item_int(x=%1)\n  %{}: int(s0+1) = add_int(a=%{first}, b=1)\n",
+        first + 1
+    );
+    let (from, to) = (first, first + 1);
+    let mut x = 0;
+    let mut at = first + 2;
+    for layer in 0..layers {
+        let [keys, values] = [12 + 2 * layer, 13 + 2 * layer];
+        let [k_live, v_live] = [2 * layer + 1, 2 * layer + 2];
+        writeln!(head, "  symbol s{k_live} in 0..={POSITIONS}\n  symbol s{v_live} in 0..={POSITIONS}")
+            .unwrap();
+        let square = "w=%3, scales=%4, biases=%5, group_size=32, bits=4, mode=\"affine\"";
+        let wide = "w=%6, scales=%7, biases=%8, group_size=32, bits=4, mode=\"affine\"";
+        let deep = "w=%9, scales=%10, biases=%11, group_size=32, bits=4, mode=\"affine\"";
+        let mut node = |ty: &str, op: String| {
+            writeln!(body, "  %{at}: {ty} = {op}").unwrap();
+            at += 1;
+            at - 1
+        };
+        let (row, heads) = ("f32[1, 1, 64]", "f32[1, 2, 1, 32]");
+        let normed = node(row, format!("rms_norm(x=%{x}, weight=%2, eps=1e-5)"));
+        let mut projected = || {
+            let all = node(row, format!("quantized_matmul(x=%{normed}, {square})"));
+            let apart = node("f32[1, 1, 2, 32]", format!("reshape(x=%{all}, shape=[1, 1, 2, 32])"));
+            node(heads, format!("transpose(x=%{apart}, perm=[0, 2, 1, 3])"))
+        };
+        let (q, k, v) = (projected(), projected(), projected());
+        let q = node(heads, format!("rope(x=%{q}, dims=32, offset=%1, base=10000.0)"));
+        let k = node(heads, format!("rope(x=%{k}, dims=32, offset=%1, base=10000.0)"));
+        let cache = format!("f32[1, 2, {POSITIONS}, 32]");
+        let mut kept = |old: usize, new: usize, live: usize, name: &str| {
+            let range = format!("axis=2, start=%{from}, stop=%{to}");
+            let all = node(&cache, format!("slice_update(dst=%{old}, update=%{new}, {range})"));
+            writeln!(text, "  buffer %{old} \"{name}{layer}\": {cache} -> %{all}").unwrap();
+            node(&format!("f32[1, 2, s{live}, 32]"), format!("slice(x=%{all}, axis=2, start=0, stop=%{to})"))
+        };
+        let (k, v) = (kept(keys, k, k_live, "keys"), kept(values, v, v_live, "values"));
+        let attended = node(heads, format!("sdpa(q=%{q}, k=%{k}, v=%{v}, scale=0.125, causal=true)"));
+        let attended = node("f32[1, 1, 2, 32]", format!("transpose(x=%{attended}, perm=[0, 2, 1, 3])"));
+        let attended = node(row, format!("reshape(x=%{attended}, shape=[1, 1, 64])"));
+        let attended = node(row, format!("quantized_matmul(x=%{attended}, {square})"));
+        let added = node(row, format!("add(a=%{x}, b=%{attended})"));
+        let normed = node(row, format!("rms_norm(x=%{added}, weight=%2, eps=1e-5)"));
+        let gate = node("f32[1, 1, 128]", format!("quantized_matmul(x=%{normed}, {wide})"));
+        let gate = node("f32[1, 1, 128]", format!("silu(x=%{gate})"));
+        let up = node("f32[1, 1, 128]", format!("quantized_matmul(x=%{normed}, {wide})"));
+        let both = node("f32[1, 1, 128]", format!("multiply(a=%{gate}, b=%{up})"));
+        let down = node(row, format!("quantized_matmul(x=%{both}, {deep})"));
+        x = node(row, format!("add(a=%{added}, b=%{down})"));
+    }
+    format!("{head}{text}{{\n{body}}}\noutput %{x} \"out\": f32[1, 1, 64]\n")
+}
+
+fn program(layers: usize, precision: Precision) -> Program {
+    let mut file = File::default();
+    file.name("norm", &f32s(&[64], &[1.0; 64]));
+    for (name, rows, columns) in [("square", 64, 64), ("wide", 128, 64), ("deep", 64, 128)] {
+        let codes: Vec<u32> =
+            (0..rows * columns / 8).map(|at| (at as u32).wrapping_mul(2_654_435_761)).collect();
+        file.name(name, &HostTensor::from_slice(vec![rows, columns / 8], &codes).unwrap());
+        let groups = rows * columns / 32;
+        let shape = [rows, columns / 32];
+        file.name(&format!("{name}_scales"), &f32s(&shape, &vec![0.01; groups]));
+        file.name(&format!("{name}_biases"), &f32s(&shape, &vec![-0.07; groups]));
+    }
+    let mut method = Method::new("forward");
+    let (x, position) = (method.tensor(DType::F32, &[1, 1, 64]), method.tensor(DType::I64, &[1]));
+    let out = method.tensor(DType::F32, &[1, 1, 64]);
+    method.input(x);
+    method.input(position);
+    method.output(out);
+    method.delegate(&mut file, &decoder(layers), &[x, position, out]);
+    file.add(method);
+    file.load_with(&[], &Options { precision, ..Options::default() }).unwrap()
+}
+
+/// Allocations of one token at each of the positions after the first few.
+fn allocations(layers: usize, precision: Precision) -> Vec<usize> {
+    let mut session = program(layers, precision).session().unwrap();
+    let mut counts = Vec::with_capacity(POSITIONS);
+    for position in 0..POSITIONS as i64 {
+        let inputs = [f32s(&[1, 1, 64], &[0.5; 64]).into(), i64s(&[1], &[position]).into()];
+        let before = COUNT.load(Ordering::Relaxed);
+        let outputs = session.run("forward", &inputs).unwrap();
+        counts.push(COUNT.load(Ordering::Relaxed) - before);
+        let out = outputs[0].to_tensor().unwrap().unwrap();
+        assert!(out.as_slice::<f32>().unwrap().iter().all(|value| value.is_finite()));
+    }
+    counts.split_off(4)
+}
+
+#[test]
+fn no_layer_allocates() {
+    for precision in [Precision::Exact, Precision::Fast] {
+        let one = allocations(1, precision);
+        assert!(one.iter().all(|&count| count == one[0]), "the same at every position: {one:?}");
+        assert_eq!(allocations(6, precision), one, "six layers and one");
+    }
+}

@@ -5,7 +5,7 @@
 
 use pteron_format::pte::Pte;
 use pteron_format::{Limits, WriteOptions};
-use pteron_import::compile::{Compiled, Metadata, Options, Report, Source, compile};
+use pteron_import::compile::{Compiled, Metadata, Options, Portable, Quantization, Report, Source, compile};
 use pteron_import::pt2::{self, ExportedProgram};
 use pteron_runtime::{Program, Session, Value};
 use pteron_tensor::{Bytes, HostTensor};
@@ -86,7 +86,7 @@ fn what_a_delegate_has_not_stays_outside_with_its_place_and_reason() {
 
 #[test]
 fn without_a_delegate_there_is_none() {
-    let options = Options { portable: true, ..Options::default() };
+    let options = Options { portable: Portable::All, ..Options::default() };
     let (file, report) = compiled(&[("forward", "doubles")], &options).unwrap();
     assert!(report.methods[0].delegates.is_empty());
     let outputs = session(&file).run("forward", &[tensor(&[3], &[1.0, -2.0, 3.0])]).unwrap();
@@ -106,6 +106,82 @@ fn packed_weights_of_every_kind_compile() {
         let outputs = session(&file).run("forward", &[tensor(&[1, columns], &vec![1.0; columns])]).unwrap();
         assert!(floats(&outputs[0]).iter().all(|value| value.is_finite()), "{name}");
     }
+}
+
+#[test]
+fn a_condition_picks_between_branches() {
+    let (file, report) = compiled(&[("forward", "branch")], &Options::default()).unwrap();
+    assert_eq!((report.methods[0].delegates.len(), report.methods[0].portable.len()), (1, 0));
+    let mut session = session(&file);
+    for (x, function) in [([1.0, 2.0, 3.0], f32::sin as fn(f32) -> f32), ([-1.0, -2.0, 3.0], f32::cos)] {
+        let outputs = session.run("forward", &[tensor(&[3], &x)]).unwrap();
+        for (got, want) in floats(&outputs[0]).into_iter().zip(x.map(function)) {
+            assert!((got - want).abs() < 1e-6, "{got}, not {want}");
+        }
+    }
+}
+
+/// What torch gives for the same inputs.
+#[test]
+fn elements_are_placed_by_indices_and_masks() {
+    let (file, report) = compiled(&[("forward", "placed")], &Options::default()).unwrap();
+    assert_eq!((report.methods[0].delegates.len(), report.methods[0].portable.len()), (1, 0));
+    let ints = |shape: &[usize], values: &[i64]| {
+        Value::Tensor(HostTensor::from_slice(shape.to_vec(), values).unwrap())
+    };
+    let x: Vec<f32> = (0..24u8).map(f32::from).collect();
+    let inputs =
+        [tensor(&[2, 3, 4], &x), ints(&[2], &[0, 1]), ints(&[2], &[-1, -2]), ints(&[1, 4], &[0, 2, 1, 0])];
+    let outputs = session(&file).run("forward", &inputs).unwrap();
+    let changed = |at: &[(usize, f32)]| {
+        let mut wanted = x.clone();
+        at.iter().for_each(|&(at, value)| wanted[at] = value);
+        wanted
+    };
+    let several = [(3, -1.0), (7, -1.0), (11, -1.0), (14, -2.0), (18, -2.0), (22, -2.0)];
+    assert_eq!(floats(&outputs[0]), changed(&several));
+    let added = [(8, 8.0), (9, 10.0), (10, 12.0), (11, 14.0), (16, 20.0), (17, 22.0), (18, 24.0), (19, 26.0)];
+    assert_eq!(floats(&outputs[1]), changed(&added));
+    assert_eq!(floats(&outputs[2]), changed(&[(21, 0.0), (22, 0.0), (23, 0.0)]));
+    assert_eq!(floats(&outputs[3]), [9.0, 14.0, 13.0, 9.0, 4.0, 5.0, 9.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+    assert_eq!(floats(&outputs[4]), [0.0, 1.0, 5.0, 5.0, 4.0, 5.0, 5.0, 5.0, 8.0, 9.0, 5.0, 5.0]);
+}
+
+/// Norm and attention become one op each; packed weights are near the plain ones.
+#[test]
+fn layers_are_fused_and_quantised() {
+    let run = |quantize: Option<Quantization>| {
+        let options = Options { quantize, ..Options::default() };
+        let (file, report) = compiled(&[("forward", "layers")], &options).unwrap();
+        let tokens = Value::Tensor(HostTensor::from_slice(vec![1, 3], &[3i64, 1, 7]).unwrap());
+        let outputs = session(&file).run("forward", &[tokens, tensor(&[1, 20], &[1.0; 20])]).unwrap();
+        (floats(&outputs[0])[0], floats(&outputs[1]), report.methods[0].clone())
+    };
+    let (sum, small, report) = run(None);
+    assert!((sum - 11.299_887).abs() < 1e-4, "{sum}");
+    assert!((small[0] - 0.19).abs() < 1e-5 && (small[1] - 2.084_737).abs() < 1e-5, "{small:?}");
+    let ops = &report.delegates[0];
+    assert_eq!(
+        (ops.get("RMSNorm"), ops.get("Sdpa"), ops.get("Softmax")),
+        (Some(&1), Some(&1), None),
+        "{ops:?}"
+    );
+    assert!(report.taken().contains_key("rms-norm") && report.taken().contains_key("attention"));
+
+    let eight = Quantization::of("8w".parse().unwrap());
+    let (sum, same, report) = run(Some(eight.clone()));
+    assert!((sum - 11.299_887).abs() < 0.1, "{sum}");
+    assert_eq!(same, small, "rows that do not divide into groups stay as they are");
+    let ops = &report.delegates[0];
+    assert_eq!(
+        (ops.get("QuantizedMatmul"), ops.get("Dequantize"), ops.get("Addmm")),
+        (Some(&3), Some(&1), Some(&1))
+    );
+
+    let rules = vec!["q=none".parse().unwrap(), "embedding=none".parse().unwrap()];
+    let (_, _, report) = run(Some(Quantization { rules, ..eight }));
+    let ops = &report.delegates[0];
+    assert_eq!((ops.get("QuantizedMatmul"), ops.get("Dequantize")), (Some(&2), None));
 }
 
 #[test]
@@ -140,10 +216,7 @@ fn the_same_programs_give_the_same_bytes_and_equal_constants_once() {
 
 #[test]
 fn what_cannot_be_compiled_says_why_and_what_to_do() {
-    let cases = [
-        ("branch", "higher_order.cond", "rewrite the model without it"),
-        ("dynamic", "no upper bound", "max="),
-    ];
+    let cases = [("dynamic", "no upper bound", "max=")];
     for (name, problem, advice) in cases {
         let error = compiled(&[("forward", name)], &Options::default()).unwrap_err();
         assert!(error.contains(problem) && error.contains(advice), "{name}: {error}");

@@ -107,6 +107,40 @@ class Branch(nn.Module):
         return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
 
 
+class Placed(nn.Module):
+    """Elements placed by several indices, by a mask, along an axis, and added up."""
+
+    def forward(self, x, i, j, along):
+        several = x.clone()
+        several[i, :, j] = torch.tensor([[-1.0], [-2.0]])
+        together = x.index_put((i, j), x[0, :2], accumulate=True)
+        masked = x.clone()
+        masked[x > 20.0] = 0.0
+        scattered = x[0].scatter(1, along, x[1]).scatter(0, along, 9.0)
+        return several, together, masked, scattered, x[0].index_fill(1, j, 5.0)
+
+
+class Layers(nn.Module):
+    """An embedding, a norm and attention as models spell them out, and linear layers, one of which no group divides."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(8, 32)
+        self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+        self.scale = nn.Parameter(torch.ones(32))
+        self.small = nn.Linear(20, 2)
+        for number, weight in enumerate(self.parameters()):
+            values = counting(*weight.shape) * 37 % 19 / 19 - 0.5 + number / 100
+            weight.data.copy_(values)
+
+    def forward(self, tokens, y):
+        x = self.embedding(tokens)
+        x = self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+        heads = [layer(x).view(1, -1, 2, 16).transpose(1, 2) for layer in (self.q, self.k, self.v)]
+        weights = torch.softmax(heads[0] @ heads[1].transpose(-1, -2) / 4.0, dim=-1)
+        return (weights @ heads[2]).sum(), self.small(y)
+
+
 class Held(nn.Module):
     """A weight of a tensor subclass."""
 
@@ -151,6 +185,9 @@ def programs():
     yield "doubles", export(Doubles(), (torch.ones(3),))
     yield "branch", export(Branch(), (torch.ones(3),))
     yield "two", {"first": mutated, "second": export(Branch(), (torch.ones(3),))}
+    index = torch.tensor([0, 1])
+    yield "placed", export(Placed(), (counting(2, 3, 4), index, -index - 1, torch.tensor([[0, 2, 1, 0]])))
+    yield "layers", export(Layers(), (torch.tensor([[3, 1, 7]]), torch.ones(1, 20)))
     for name, weight in subclasses().items():
         yield name, export(Held(weight), (torch.ones(1, weight.shape[1]),))
 

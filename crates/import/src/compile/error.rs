@@ -38,6 +38,14 @@ pub enum CompileError {
         /// What the verifier says.
         problem: String,
     },
+    /// A pass could not do what was asked: a weight does not fit its packing.
+    #[error("method `{method}`: {problem}")]
+    Pass {
+        /// The method.
+        method: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// Putting the file together failed.
     #[error(transparent)]
     Assemble(#[from] AssembleError),

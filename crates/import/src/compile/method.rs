@@ -2,7 +2,7 @@
 
 use super::error::CompileError;
 use super::partition::{Step, partition};
-use super::pipeline;
+use super::pipeline::Pipeline;
 use super::portable;
 use super::report::{MethodReport, Outside};
 use super::values::Values;
@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use pteron_format::ProgramWriter;
 use pteron_format::assemble::ValueIndex;
 use pteron_format::pte::EValue;
-use pteron_ir::{Graph, Module, verify_module};
+use pteron_ir::{Graph, Module, ValueId, verify_module};
 use std::collections::{HashMap, HashSet};
 
 /// What a method is compiled with.
@@ -48,7 +48,7 @@ impl MethodCompiler<'_> {
         let mut report = MethodReport { name: self.source.name.to_owned(), ..MethodReport::default() };
         let mut plan = self.plan(&functional, &mut report)?;
         for lowered in plan.parts.iter_mut().flatten() {
-            self.improve(lowered, &mut report)?;
+            self.improve(&functional, lowered, &mut report)?;
         }
         self.assemble(&functional, plan, writer, &mut report)?;
         Ok(report)
@@ -58,7 +58,7 @@ impl MethodCompiler<'_> {
     fn plan(&self, functional: &Functional, report: &mut MethodReport) -> Result<Plan, CompileError> {
         let all: Vec<usize> = (0..functional.nodes.len()).collect();
         let mut refused: HashMap<usize, Refusal> = HashMap::new();
-        if self.options.portable {
+        if self.options.portable.takes(self.source.name) {
             let reason = Refusal::Arguments("nothing is to be delegated".into());
             refused.extend(all.iter().map(|&node| (node, reason.clone())));
         } else {
@@ -199,10 +199,21 @@ impl MethodCompiler<'_> {
     }
 
     /// Runs the passes over a delegate's graph, and checks what they made.
-    fn improve(&self, lowered: &mut LoweredPart, report: &mut MethodReport) -> Result<(), CompileError> {
+    fn improve(
+        &self,
+        functional: &Functional,
+        lowered: &mut LoweredPart,
+        report: &mut MethodReport,
+    ) -> Result<(), CompileError> {
         let mut module = Module { init: None, main: std::mem::take(&mut lowered.graph) };
-        let print_after = self.options.print_after.as_deref();
-        pipeline::run(&mut module, &mut lowered.constants, print_after, &mut report.trace);
+        let pipeline = Pipeline {
+            print_after: self.options.print_after.as_deref(),
+            quantize: self.options.quantize.as_ref(),
+            source_of: &|node| functional.nodes.get(node as usize).map(|node| node.place()),
+        };
+        pipeline
+            .run(&mut module, &mut lowered.constants, &mut report.trace)
+            .map_err(|problem| CompileError::Pass { method: self.source.name.to_owned(), problem })?;
         if let Err(errors) = verify_module(&module) {
             let problem = errors.first().map(ToString::to_string).unwrap_or_default();
             return Err(CompileError::Unsound { method: self.source.name.to_owned(), problem });
@@ -340,11 +351,12 @@ impl MethodCompiler<'_> {
 
     fn delegate(
         &self,
-        part: LoweredPart,
+        mut part: LoweredPart,
         values: &mut Values<'_, '_>,
         report: &mut MethodReport,
     ) -> Result<(), CompileError> {
         let fail = |error| self.lower_error(error);
+        let same = merge_outputs(&mut part);
         let mut graph = part.graph;
         let mut ops = IndexMap::new();
         graph.for_each_node(|node, _| *ops.entry(node.op.spec().name).or_default() += 1);
@@ -361,6 +373,10 @@ impl MethodCompiler<'_> {
             part.outputs.iter().map(|name| values.of(name)).collect::<Result<Vec<_>, _>>().map_err(fail)?;
         let payload = values.writer.payload(&Module { init: None, main: graph })?;
         values.method.delegate(payload, &inputs, &outputs);
+        for (name, first) in same {
+            let value = values.of(&first).map_err(fail)?;
+            values.set(&name, value);
+        }
         Ok(())
     }
 
@@ -394,6 +410,26 @@ impl MethodCompiler<'_> {
         }
         Ok(())
     }
+}
+
+/// Outputs that passes found to be one value are given once; each that is dropped, with the one that stands for it.
+fn merge_outputs(part: &mut LoweredPart) -> Vec<(String, String)> {
+    let mut first: HashMap<ValueId, String> = HashMap::new();
+    let mut same = Vec::new();
+    let mut kept = Vec::new();
+    for (output, name) in
+        std::mem::take(&mut part.graph.outputs).into_iter().zip(std::mem::take(&mut part.outputs))
+    {
+        match first.get(&output.value) {
+            Some(earlier) => same.push((name, earlier.clone())),
+            None => {
+                first.insert(output.value, name.clone());
+                kept.push((output, name));
+            }
+        }
+    }
+    (part.graph.outputs, part.outputs) = kept.into_iter().unzip();
+    same
 }
 
 /// A number of the user; integers may be known only when the program runs.

@@ -11,13 +11,16 @@ mod method;
 mod partition;
 pub mod pipeline;
 mod portable;
+mod quantize;
 mod report;
 mod values;
 
 pub use crate::lower::GgufLayout;
 pub use error::CompileError;
+pub use pipeline::{Explained, Trace};
 pub use pteron_format::assemble::Metadata;
-pub use report::{MethodReport, Outside, Report};
+pub use pteron_models::{Method, Packing, Quantization, Rule};
+pub use report::{MethodReport, Outside, Report, Taken};
 
 use crate::pt2::ExportedProgram;
 use crate::pt2::schema::InputSpec;
@@ -41,14 +44,38 @@ pub struct Options {
     pub strict: bool,
     /// Buffers of equal name are one buffer of all methods.
     pub share_buffers: bool,
-    /// Nothing is delegated.
-    pub portable: bool,
+    /// Methods of which nothing is delegated.
+    pub portable: Portable,
     /// What GGUF's k-quants become.
     pub gguf: GgufLayout,
+    /// Linear and embedding weights that are to be packed.
+    pub quantize: Option<Quantization>,
     /// What runners want to know of the program, as constant methods.
     pub metadata: Vec<(String, Metadata)>,
     /// The stage whose graphs are kept as text.
     pub print_after: Option<String>,
+}
+
+/// Which methods run on portable operators alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Portable {
+    /// None: what the delegate can express is delegated.
+    #[default]
+    None,
+    /// All of them.
+    All,
+    /// Those of these names.
+    Methods(Vec<String>),
+}
+
+impl Portable {
+    fn takes(&self, method: &str) -> bool {
+        match self {
+            Portable::None => false,
+            Portable::All => true,
+            Portable::Methods(names) => names.iter().any(|name| name == method),
+        }
+    }
 }
 
 /// A program that is ready to be written.
@@ -67,6 +94,11 @@ pub fn compile(sources: &[Source<'_>], options: &Options) -> Result<Compiled, Co
     let mut names = HashSet::new();
     if let Some(source) = sources.iter().find(|source| !names.insert(source.name)) {
         return Err(CompileError::Methods(format!("two methods are called `{}`", source.name)));
+    }
+    if let Portable::Methods(wanted) = &options.portable
+        && let Some(unknown) = wanted.iter().find(|name| !names.contains(name.as_str()))
+    {
+        return Err(CompileError::Methods(format!("there is no method `{unknown}` to keep portable")));
     }
     let shared = if options.share_buffers { buffers_of_several(sources) } else { HashSet::new() };
     let mut writer = ProgramWriter::new();

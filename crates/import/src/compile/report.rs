@@ -2,6 +2,7 @@
 
 use super::pipeline::Trace;
 use indexmap::IndexMap;
+use pteron_passes::Verdict;
 
 /// What became of all methods.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +39,29 @@ pub struct Outside {
     pub reason: String,
 }
 
+/// What a pattern has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// How often it was found.
+    pub times: usize,
+    /// Nodes that it stood for in all.
+    pub nodes: usize,
+}
+
 impl MethodReport {
+    /// What each pattern took, in the order in which they were first found.
+    pub fn taken(&self) -> IndexMap<&'static str, Taken> {
+        let mut all: IndexMap<&'static str, Taken> = IndexMap::new();
+        for explained in &self.trace.remarks {
+            if let Verdict::Taken { nodes } = explained.remark.verdict {
+                let taken = all.entry(explained.remark.pattern).or_default();
+                taken.times += 1;
+                taken.nodes += nodes;
+            }
+        }
+        all
+    }
+
     /// Ops in all delegates.
     pub fn ops(&self) -> usize {
         self.delegates.iter().flat_map(IndexMap::values).sum()

@@ -7,7 +7,7 @@ use super::quantised;
 use super::registry::Table;
 use super::shape::cut;
 use pteron_ir::op::IndexArg;
-use pteron_ir::{Dim, Op, ValueId};
+use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
 pub(super) const TABLE: Table = &[
@@ -25,7 +25,6 @@ pub(super) const TABLE: Table = &[
     ("aten.gather.default", gather),
     ("aten.index.Tensor", index),
     ("aten.index_copy.default", index_copy),
-    ("aten.index_put.default", index_put),
     ("aten.scatter_add.default", scatter_add),
     ("aten.index_add.default", index_add),
     ("aten.one_hot.default", one_hot),
@@ -63,7 +62,7 @@ fn same_rank(l: &Lowerer<'_>, a: ValueId, b: ValueId) -> Lowered<()> {
 }
 
 /// The indices that are there, with their axes; a mask of bools has no size before it runs.
-fn picks(l: &Lowerer<'_>, call: &Call<'_>, x: ValueId) -> Lowered<Vec<(usize, ValueId)>> {
+pub(super) fn picks(l: &Lowerer<'_>, call: &Call<'_>, x: ValueId) -> Lowered<Vec<(usize, ValueId)>> {
     let given = call.maybe_tensors("indices")?;
     let picks: Vec<(usize, ValueId)> =
         given.iter().enumerate().filter_map(|(axis, index)| Some((axis, (*index)?))).collect();
@@ -126,38 +125,8 @@ fn index_copy(l: &mut Lowerer<'_>, call: &Call<'_>) -> Lowered<Outs> {
     one(l.emit(Op::IndexCopy { dst, update, indices, axis })?)
 }
 
-/// One vector of indices on one axis is a copy of rows; more has no op.
-fn index_put(l: &mut Lowerer<'_>, call: &Call<'_>) -> Lowered<Outs> {
-    let dst = call.tensor("self")?;
-    let picks = picks(l, call, dst)?;
-    let [(axis, index)] = picks.as_slice() else {
-        return Err(Refusal::because("placing by several indices at once"));
-    };
-    if l.rank(*index)? != 1 {
-        return Err(Refusal::because("placing by an index that is no vector"));
-    }
-    let mut shape = l.sizes(dst)?;
-    shape[*axis] = l.size(*index, 0)?;
-    let values = call.tensor("values")?;
-    let values = l.cast(values, l.dtype(dst)?)?;
-    let update = match l.ty(values)?.shape.len() == shape.len() && l.ty(values)?.known_shape().is_some() {
-        true if l.ty(values)?.shape.iter().zip(&shape).all(|(have, want)| same(have, want)) => values,
-        _ => l.emit(Op::BroadcastTo { x: values, shape })?,
-    };
-    if call.flag("accumulate", false)? {
-        let (indices, updates) = (spread(l, *index, update, *axis)?, update);
-        return one(l.emit(Op::ScatterAdd { x: dst, indices, updates, axis: *axis as i32 })?);
-    }
-    let indices = l.cast(*index, DType::I64)?;
-    one(l.emit(Op::IndexCopy { dst, update, indices, axis: *axis as i32 })?)
-}
-
-fn same(have: &Dim, want: &Int) -> bool {
-    matches!(want, Int::Literal(size) if have.as_known() == Some(*size))
-}
-
 /// A vector of indices in the rank of the rows that it names.
-fn spread(l: &mut Lowerer<'_>, index: ValueId, like: ValueId, axis: usize) -> Lowered<ValueId> {
+pub(super) fn spread(l: &mut Lowerer<'_>, index: ValueId, like: ValueId, axis: usize) -> Lowered<ValueId> {
     let shape = (0..l.rank(like)?).map(|at| if at == axis { Int::Literal(-1) } else { Int::Literal(1) });
     let index = l.reshape(index, shape.collect())?;
     let shape = l.sizes(like)?;

@@ -28,6 +28,7 @@ mod recurrent;
 mod reduce;
 mod registry;
 mod sampling;
+mod scatter;
 mod shape;
 mod sort;
 mod symbolic;

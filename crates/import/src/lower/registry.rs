@@ -5,7 +5,7 @@ use super::context::{Lowerer, Outs};
 use super::error::Lowered;
 use super::{
     activation, attention, binary, conv, create, experts, index, matrix, mlx, norm, pool, quantised,
-    recurrent, reduce, sampling, shape, sort, symbolic, unary, views,
+    recurrent, reduce, sampling, scatter, shape, sort, symbolic, unary, views,
 };
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ pub(crate) type Rule = fn(&mut Lowerer<'_>, &Call<'_>) -> Lowered<Outs>;
 /// Rows of a family.
 pub(crate) type Table = &'static [(&'static str, Rule)];
 
-const FAMILIES: [Table; 20] = [
+const FAMILIES: [Table; 21] = [
     activation::TABLE,
     attention::TABLE,
     binary::TABLE,
@@ -32,6 +32,7 @@ const FAMILIES: [Table; 20] = [
     recurrent::TABLE,
     reduce::TABLE,
     sampling::TABLE,
+    scatter::TABLE,
     shape::TABLE,
     sort::TABLE,
     symbolic::TABLE,

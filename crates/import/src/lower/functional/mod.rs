@@ -7,6 +7,7 @@
 //! of nodes in order flows out, with the new value of every buffer and input that was written. What operators
 //! compute is not known here, only what they alias.
 
+mod branches;
 mod inplace;
 mod rename;
 mod views;
@@ -149,6 +150,11 @@ impl Maker {
                     return Err(LowerError::node(node, "wrappers are nested too deeply"));
                 }
                 self.take_in(graph, node, wrapped, depth)?;
+            } else if let Some(branches) = branches::branches(node) {
+                if depth >= MOST_NESTING {
+                    return Err(LowerError::node(node, "branches are nested too deeply"));
+                }
+                self.choose(graph, node, branches, depth)?;
             } else if is_check(&node.target) {
                 // What torch checks of shapes, our type rules check again.
             } else if let Some(node) = inplace::unwrapped(node) {

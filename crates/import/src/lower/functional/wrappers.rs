@@ -14,7 +14,30 @@ impl Maker {
         inner: &Graph,
         depth: u32,
     ) -> Result<(), LowerError> {
-        let operands = wrapper_operands(node);
+        let inside = self.run_inner(node, inner, depth)?;
+        let outside = node.gives();
+        if inside.len() != outside.len() {
+            return Err(LowerError::node(node, "its graph gives another number of values"));
+        }
+        for (from, to) in inside.iter().zip(outside) {
+            let Some(holds) = self.read(from) else {
+                return Err(LowerError::node(node, "its graph gives a value that is not there"));
+            };
+            let number = self.view_nodes.len();
+            self.view_nodes.push(views::identity());
+            self.define(graph, to, &holds, Some((from.clone(), number)));
+        }
+        Ok(())
+    }
+
+    /// Runs a graph inside a node over the node's operands; the names of what it gives.
+    pub(super) fn run_inner(
+        &mut self,
+        node: &Node,
+        inner: &Graph,
+        depth: u32,
+    ) -> Result<Vec<String>, LowerError> {
+        let operands = operands(node);
         if operands.len() != inner.inputs.len() {
             return Err(LowerError::node(node, "its graph takes another number of operands"));
         }
@@ -41,19 +64,7 @@ impl Maker {
         let mut inside = Vec::new();
         inner.outputs.iter().for_each(|output| output.names(&mut |_, name| inside.push(self.scoped(name))));
         self.scope = outer;
-        let outside = node.gives();
-        if inside.len() != outside.len() {
-            return Err(LowerError::node(node, "its graph gives another number of values"));
-        }
-        for (from, to) in inside.iter().zip(outside) {
-            let Some(holds) = self.read(from) else {
-                return Err(LowerError::node(node, "its graph gives a value that is not there"));
-            };
-            let number = self.view_nodes.len();
-            self.view_nodes.push(views::identity());
-            self.define(graph, to, &holds, Some((from.clone(), number)));
-        }
-        Ok(())
+        Ok(inside)
     }
 }
 
@@ -70,9 +81,9 @@ pub(super) fn wrapper(node: &Node) -> Option<&Graph> {
     found
 }
 
-/// What follows the graph among a wrapper's arguments.
-fn wrapper_operands(node: &Node) -> Vec<Argument> {
-    let at = node.inputs.iter().position(|input| matches!(input.arg, Argument::Graph(_)));
+/// What follows the last graph among a node's arguments.
+fn operands(node: &Node) -> Vec<Argument> {
+    let at = node.inputs.iter().rposition(|input| matches!(input.arg, Argument::Graph(_)));
     let rest = node.inputs.iter().skip(at.map_or(0, |at| at + 1));
     let spread = |input: &NamedArgument| match &input.arg {
         Argument::Tensors(tensors) => tensors.iter().cloned().map(Argument::Tensor).collect(),

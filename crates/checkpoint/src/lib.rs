@@ -1,3 +1,15 @@
 //! What people publish, as models: Hugging Face folders and GGUF files in, programs out.
+//!
+//! [`Checkpoint::open`] reads a path as far as building needs: the architecture with its sizes, names and forms of the
+//! weights, the tokenizer's bytes. [`Export`] turns that into a program and streams it to a file, tensor by tensor.
+//! Nothing here knows how ops compute, prints, or runs a tokenizer.
 
+mod checkpoint;
+mod error;
+mod export;
+pub mod folder;
 pub mod gguf;
+
+pub use checkpoint::{ChatTemplates, Checkpoint, Origin, TokenizerConfig, TokenizerData, TokenizerFormat};
+pub use error::CheckpointError;
+pub use export::{Export, ExportOptions, Progress, export};

@@ -7,18 +7,23 @@
 
 pub mod architectures;
 pub mod blocks;
+pub mod config;
 mod error;
 mod model;
 mod net;
+pub mod parallel;
 mod quantize;
 mod random;
 pub mod shapes;
 mod weights;
 
 pub use architectures::{Architecture, Facts};
+pub use config::{Config, ConfigError};
 pub use error::ModelError;
-pub use model::{Logits, Model, ModelOptions};
+pub use model::{KvCache, Logits, Model, ModelOptions};
 pub use net::Net;
-pub use quantize::{Packing, PackingError};
+pub use quantize::{
+    Deviation, Handling, Method, PackedMatrix, Packing, PackingError, Quantization, Rule, WeightReport,
+};
 pub use random::RandomWeights;
-pub use weights::{Form, Part, WeightError, WeightSource};
+pub use weights::{Form, Part, WeightError, WeightSource, encode};

@@ -1,40 +1,65 @@
 //! A model that is built: its graph, the weights it wants, and the program that both become.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use pteron_format::assemble::{Metadata, MethodWriter, ProgramWriter, TensorSpec};
+use pteron_format::assemble::{Metadata, MethodWriter, PayloadIndex, ProgramWriter, TensorSpec};
 use pteron_ir::{Module, Type};
-use pteron_tensor::DType;
+use pteron_tensor::{DType, HostTensor};
 
-use crate::net::{METHOD, Net};
+use crate::net::{Built, MethodKind, Net};
+use crate::quantize::Reports;
 use crate::weights::{Stored, Writer};
-use crate::{Architecture, Facts, ModelError, Packing, WeightSource};
+use crate::{Architecture, Facts, ModelError, Quantization, Rule, WeightReport, WeightSource};
 
 /// What a program is to be like, whatever its architecture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelOptions {
     /// The dtype that activations have: f32, bf16 or f16.
     pub activations: DType,
-    /// The dtype that caches have.
+    /// The dtype that caches have; keys and values outside the graph have that of activations.
     pub cache: DType,
     /// Positions that fit into the caches.
     pub context: usize,
     /// Tokens of the largest input.
     pub chunk: usize,
-    /// How matrices are packed that the source holds as floats; without, they stay floats.
-    pub packing: Option<Packing>,
-    /// Which logits the method gives.
+    /// How matrices are packed.
+    pub quantization: Quantization,
+    /// Which logits there are.
     pub logits: Logits,
+    /// Where keys and values are kept.
+    pub kv: KvCache,
 }
 
-/// Which logits a method gives.
+/// Which logits a program gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Logits {
-    /// Of the last position: what a runner wants.
+    /// `forward` gives those of the last position: what a runner wants.
     #[default]
     Last,
-    /// Of all positions: what a judge wants.
+    /// `forward` gives those of all positions.
     All,
+    /// `forward` gives those of the last position, and `forward_all` those of all over the same state: for judges,
+    /// perplexity, checks of guessed tokens. Caches then belong to the program and are copied in and out of each call.
+    Both,
+}
+
+/// Where keys and values are kept from call to call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvCache {
+    /// In buffers of the graph, as long as the context, or rings where attention slides.
+    #[default]
+    InGraph,
+    /// In the session's cache, which grows with use; metadata say its layers.
+    OffGraph,
+}
+
+/// One layer of the session's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheLayer {
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) window: Option<usize>,
 }
 
 impl Default for ModelOptions {
@@ -44,8 +69,9 @@ impl Default for ModelOptions {
             cache: DType::BF16,
             context: 2048,
             chunk: 512,
-            packing: None,
+            quantization: Quantization::default(),
             logits: Logits::Last,
+            kv: KvCache::InGraph,
         }
     }
 }
@@ -67,34 +93,65 @@ impl ModelOptions {
         }
         Ok(())
     }
+
+    fn methods(&self) -> Vec<MethodKind> {
+        let shares_state = self.logits == Logits::Both && self.kv == KvCache::InGraph;
+        let all_logits = self.logits == Logits::All;
+        let mut methods = vec![MethodKind { name: "forward", all_logits, shares_state }];
+        if self.logits == Logits::Both {
+            methods.push(MethodKind { name: "forward_all", all_logits: true, shares_state });
+        }
+        methods
+    }
 }
 
 /// A model that is built.
 pub struct Model {
-    module: Module,
+    methods: Vec<(&'static str, Built)>,
     stored: Vec<Stored>,
     source: Arc<dyn WeightSource>,
     facts: Facts,
     options: ModelOptions,
+    reports: Arc<Reports>,
 }
 
 impl Model {
-    /// Builds the graph of an architecture. Weights are asked for by name and not read yet.
+    /// Builds the graphs of an architecture. Weights are asked for by name and not read yet.
     pub fn build(
         architecture: &dyn Architecture,
         source: Arc<dyn WeightSource>,
         options: ModelOptions,
     ) -> Result<Model, ModelError> {
         options.check()?;
-        let mut net = Net::new(source.clone(), options.clone())?;
-        let logits = architecture.build(&mut net)?;
-        let (module, stored) = net.finish(logits)?;
-        Ok(Model { module, stored, source, facts: architecture.facts(), options })
+        let mut methods = Vec::new();
+        let mut stored: Vec<Stored> = Vec::new();
+        let mut keys = HashSet::new();
+        for kind in options.methods() {
+            let mut net = Net::new(source.clone(), options.clone(), kind)?;
+            let logits = architecture.build(&mut net)?;
+            let mut built = net.finish(logits)?;
+            // Methods have their weights in common.
+            stored.extend(built.stored.drain(..).filter(|weight| keys.insert(weight.key.clone())));
+            methods.push((kind.name, built));
+        }
+        // A rule that was mistyped must not pass for one that was kept.
+        let modules = || stored.iter().filter_map(|stored| stored.key.strip_suffix(".weight"));
+        let rules = &options.quantization.rules;
+        let fits = |rule: &&Rule| modules().any(|module| fast_glob::glob_match(&rule.pattern, module));
+        if let Some(rule) = rules.iter().find(|rule| !fits(rule)) {
+            let pattern = &rule.pattern;
+            let module = modules().find(|module| module.ends_with("_proj")).unwrap_or_default();
+            return Err(ModelError::configuration(format!(
+                "the rule for `{pattern}` fits no module; names look like {module}"
+            )));
+        }
+        let reports = Arc::default();
+        Ok(Model { methods, stored, source, facts: architecture.facts(), options, reports })
     }
 
-    /// The graph, and the one that runs once at load.
+    /// The graph of `forward`, and the one that runs once at load.
     pub fn module(&self) -> &Module {
-        &self.module
+        &self.methods[0].1.module
     }
 
     /// Bytes of all weights as the file stores them.
@@ -102,15 +159,16 @@ impl Model {
         self.stored.iter().map(|stored| stored.bytes).sum()
     }
 
+    /// What became of each packed matrix; complete once the program has been written.
+    pub fn reports(&self) -> Vec<WeightReport> {
+        self.reports.all()
+    }
+
     /// The program, ready to be written; more may be added, such as a tokenizer. `wrote` is told of the bytes of each
     /// weight when it has been written.
-    pub fn program(
-        &self,
-        wrote: impl Fn(u64) + Clone + 'static,
-    ) -> Result<ProgramWriter<'static>, ModelError> {
+    pub fn program<'a>(&self, wrote: impl Fn(u64) + Clone + 'a) -> Result<ProgramWriter<'a>, ModelError> {
         let mut program = ProgramWriter::new();
-        let payload = program.payload(&self.module)?;
-        let writer = Arc::new(Writer::new(self.source.clone()));
+        let writer = Arc::new(Writer::new(self.source.clone(), self.reports.clone()));
         for stored in &self.stored {
             let (writer, recipe, bytes, wrote) =
                 (writer.clone(), stored.recipe.clone(), stored.bytes, wrote.clone());
@@ -120,32 +178,18 @@ impl Model {
                 Ok(())
             })?;
         }
-        let main = &self.module.main;
-        let mut method = MethodWriter::new(METHOD);
-        let spec = |ty: &Type| match ty {
-            Type::Tensor(ty) => TensorSpec::of(ty, &main.symbols),
-            _ => None,
-        };
-        let unbounded = || ModelError::configuration("an input or output has no bound");
-        let mut inputs = Vec::new();
-        for input in &main.inputs {
-            inputs.push(method.input(&main.ty(input.value).and_then(spec).ok_or_else(unbounded)?));
+        for (name, built) in &self.methods {
+            let payload = program.payload(&built.module)?;
+            program.method(method(name, built, payload)?)?;
         }
-        let mut outputs = Vec::new();
-        for output in &main.outputs {
-            outputs.push(method.tensor(&spec(&output.ty).ok_or_else(unbounded)?));
-        }
-        method.delegate(payload, &inputs, &outputs);
-        outputs.iter().for_each(|&output| method.output(output));
-        program.method(method)?;
-        for (name, value) in self.metadata() {
+        for (name, value) in self.metadata()? {
             program.metadata(name, &value)?;
         }
         Ok(program)
     }
 
     /// What runners read, in the vocabulary of each.
-    fn metadata(&self) -> Vec<(&'static str, Metadata)> {
+    fn metadata(&self) -> Result<Vec<(&'static str, Metadata)>, ModelError> {
         let (context, chunk) = (self.options.context as i64, self.options.chunk as i64);
         let eos = self.facts.eos.iter().map(|&id| id.into()).collect();
         let mut metadata = vec![
@@ -164,6 +208,53 @@ impl Model {
             ("use_sampling", Metadata::Bool(false)),
         ];
         metadata.extend(self.facts.bos.map(|bos| ("get_bos_id", Metadata::Int(bos.into()))));
-        metadata
+        let caches = &self.methods[0].1.caches;
+        if !caches.is_empty() {
+            metadata.push(("get_n_caches", Metadata::Int(caches.len() as i64)));
+            metadata.push(("get_kv_heads", by_cache(caches, |cache| cache.kv_heads)?));
+            metadata.push(("get_head_dims", by_cache(caches, |cache| cache.head_dim)?));
+            metadata.push(("get_windows", by_cache(caches, |cache| cache.window.unwrap_or(0))?));
+        }
+        Ok(metadata)
     }
+}
+
+/// One number a cache.
+fn by_cache(caches: &[CacheLayer], number: impl Fn(&CacheLayer) -> usize) -> Result<Metadata, ModelError> {
+    let numbers: Vec<i32> = caches.iter().map(|cache| number(cache) as i32).collect();
+    let tensor = HostTensor::from_slice(vec![numbers.len()], &numbers);
+    Ok(Metadata::Tensor(tensor.map_err(|error| ModelError::configuration(error.to_string()))?))
+}
+
+/// One call of the payload between the method's inputs and outputs; shared state goes in, and what becomes of it is
+/// copied back.
+fn method(name: &str, built: &Built, payload: PayloadIndex) -> Result<MethodWriter, ModelError> {
+    let main = &built.module.main;
+    let mut method = MethodWriter::new(name);
+    let spec = |ty: &Type| match ty {
+        Type::Tensor(ty) => TensorSpec::of(ty, &main.symbols),
+        _ => None,
+    };
+    let unbounded = || ModelError::configuration("an input or output has no bound");
+    let own = main.inputs.len() - built.shared.len();
+    let mut inputs = Vec::new();
+    for input in &main.inputs[..own] {
+        inputs.push(method.input(&main.ty(input.value).and_then(spec).ok_or_else(unbounded)?));
+    }
+    let mut outputs = Vec::new();
+    for output in &main.outputs {
+        outputs.push(method.tensor(&spec(&output.ty).ok_or_else(unbounded)?));
+    }
+    for shared in &built.shared {
+        let spec = TensorSpec::of(&shared.ty, &main.symbols).ok_or_else(unbounded)?;
+        inputs.push(method.shared_state(&shared.name, &spec));
+    }
+    method.delegate(payload, &inputs, &outputs);
+    let (logits, states) = outputs.split_at(main.outputs.len() - built.shared.len());
+    for (&state, &next) in inputs[own..].iter().zip(states) {
+        let not_blocking = method.bool(false);
+        method.kernel("aten::copy_", "", &[state, next, not_blocking, state]);
+    }
+    logits.iter().for_each(|&output| method.output(output));
+    Ok(method)
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pteron_tensor::{Bytes, DType};
 
-use crate::quantize::{Packed, Packing, quantise};
+use crate::quantize::{Handling, Made, Packed, Packing, Plan, Reports, Task, WeightReport, quantise};
 
 /// Names, forms and numbers of weights. Names are those of the published checkpoints.
 pub trait WeightSource: Send + Sync {
@@ -34,6 +34,12 @@ pub trait WeightSource: Send + Sync {
         part: Part,
         out: &mut dyn Write,
     ) -> io::Result<()>;
+
+    /// Bytes that the source stores the weight in, where it can tell.
+    fn stored_bytes(&self, name: &str) -> Option<u64> {
+        let _ = name;
+        None
+    }
 }
 
 /// How a source holds a weight.
@@ -103,24 +109,23 @@ pub(crate) enum Recipe {
     Literal(Bytes),
     /// Floats of the source, with `plus` added, in a dtype.
     Floats { name: String, shape: Vec<usize>, dtype: DType, plus: f32 },
-    /// A part of a weight that the source holds packed.
-    Packed { name: String, shape: Vec<usize>, packing: Packing, part: Part },
-    /// A part of a weight that is packed here.
-    Quantised { name: String, shape: Vec<usize>, packing: Packing, part: Part },
+    /// A part of a packed matrix.
+    Packed { name: String, shape: [usize; 2], plan: Plan, part: Part },
 }
 
 /// Makes the bytes of constants. Keeps the last weight that it packed, because its parts are written one after another.
 pub(crate) struct Writer {
     source: Arc<dyn WeightSource>,
     last: Mutex<Option<(String, Packed)>>,
+    reports: Arc<Reports>,
 }
 
 /// Floats converted at a time.
 const CHUNK: usize = 1 << 16;
 
 impl Writer {
-    pub(crate) fn new(source: Arc<dyn WeightSource>) -> Writer {
-        Writer { source, last: Mutex::new(None) }
+    pub(crate) fn new(source: Arc<dyn WeightSource>, reports: Arc<Reports>) -> Writer {
+        Writer { source, last: Mutex::new(None), reports }
     }
 
     pub(crate) fn write(&self, recipe: &Recipe, out: &mut dyn Write) -> io::Result<()> {
@@ -142,26 +147,107 @@ impl Writer {
                 }
                 Ok(())
             }
-            Recipe::Packed { name, shape, packing, part } => {
-                self.source.packed(name, shape, *packing, *part, out)
+            Recipe::Packed { name, shape, plan, part } => self.packed(name, *shape, *plan, *part, out),
+        }
+    }
+
+    fn packed(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        Plan { packing, made }: Plan,
+        part: Part,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        match made {
+            Made::Held => {
+                self.source.packed(name, &shape, packing, part, out)?;
+                self.kept(name, shape, packing);
+                Ok(())
             }
-            Recipe::Quantised { name, shape, packing, part } => {
+            Made::Regrouped(held) => {
+                let times = match part {
+                    Part::Scales | Part::Biases => held.scheme().group() / packing.scheme().group(),
+                    Part::Codes | Part::TensorScale => 1,
+                };
+                let mut repeated = Repeated { out, size: held.scale_dtype().size(), times, begun: vec![] };
+                self.source.packed(name, &shape, held, part, &mut repeated)?;
+                self.kept(name, shape, packing);
+                Ok(())
+            }
+            Made::Quantised(from, method) => {
                 // A panic elsewhere leaves at worst a whole packed weight here, which is as good as none.
                 let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
                 let packed = match last.take() {
-                    Some((packed_name, packed)) if packed_name == *name => packed,
-                    _ => quantise(self.source.as_ref(), name, shape, *packing)?,
+                    Some((packed_name, packed)) if packed_name == name => packed,
+                    _ => {
+                        let source = self.source.as_ref();
+                        let (packed, deviation) =
+                            quantise(&Task { source, name, shape, from, packing, method })?;
+                        self.report(name, shape, packed.bytes(), Handling::Quantised(packing, deviation));
+                        packed
+                    }
                 };
-                let written = out.write_all(packed.part(*part));
-                *last = Some((name.clone(), packed));
+                let written = out.write_all(packed.part(part));
+                *last = Some((name.to_owned(), packed));
                 written
             }
         }
     }
+
+    fn kept(&self, name: &str, shape: [usize; 2], packing: Packing) {
+        let bytes = |part| {
+            let (dtype, sizes) = packing.part(shape[0], shape[1], part)?;
+            Some(sizes.iter().product::<usize>() as u64 * dtype.size() as u64)
+        };
+        let parts = [Part::Codes, Part::Scales, Part::Biases, Part::TensorScale];
+        self.report(name, shape, parts.into_iter().filter_map(bytes).sum(), Handling::Kept(packing));
+    }
+
+    fn report(&self, name: &str, shape: [usize; 2], bytes_after: u64, handling: Handling) {
+        self.reports.add(WeightReport {
+            name: name.to_owned(),
+            elements: shape.iter().product::<usize>() as u64,
+            bytes_before: self.source.stored_bytes(name),
+            bytes_after,
+            handling,
+        });
+    }
 }
 
-/// Floats in a dtype, appended.
-pub(crate) fn encode(values: &[f32], dtype: DType, out: &mut Vec<u8>) {
+/// Passes elements on, each several times.
+struct Repeated<'a> {
+    out: &'a mut dyn Write,
+    /// Bytes of an element.
+    size: usize,
+    times: usize,
+    /// The beginning of an element whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl Write for Repeated<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.times == 1 {
+            return self.out.write(bytes);
+        }
+        self.begun.extend(bytes);
+        let whole = self.begun.len() / self.size * self.size;
+        let mut repeated = Vec::with_capacity(whole * self.times);
+        for element in self.begun[..whole].chunks(self.size) {
+            (0..self.times).for_each(|_| repeated.extend(element));
+        }
+        self.out.write_all(&repeated)?;
+        self.begun.drain(..whole);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Floats in a dtype (f32, f16 or bf16), appended as files have them.
+pub fn encode(values: &[f32], dtype: DType, out: &mut Vec<u8>) {
     match dtype {
         DType::F16 => out.extend(values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes())),
         DType::BF16 => out.extend(values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes())),

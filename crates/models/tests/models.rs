@@ -10,7 +10,8 @@ use pteron_format::Limits;
 use pteron_format::pte::Pte;
 use pteron_models::architectures::{Gemma4, LayerKind, Llama};
 use pteron_models::{
-    Architecture, Logits, Model, ModelOptions, Packing, RandomWeights, WeightSource, shapes,
+    Architecture, KvCache, Logits, Model, ModelOptions, Packing, Quantization, RandomWeights, WeightSource,
+    shapes,
 };
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType};
@@ -63,6 +64,43 @@ fn narrow_activations_and_caches_stay_close() {
     }
 }
 
+#[test]
+fn caches_outside_the_graph_hold_the_same() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, decoder) in cases() {
+        let wanted = decoder.logits(source.as_ref(), &tokens());
+        let off_graph = ModelOptions { kv: KvCache::OffGraph, ..options(5) };
+        let model = build(architecture.as_ref(), source.clone(), off_graph);
+        assert!(model.module().main.buffers.is_empty(), "{name}");
+        for chunk in [5, 3, 1] {
+            let difference = largest_difference(&run(file(&model), chunk), &wanted);
+            assert!(difference < 2e-4, "{name}, chunks of {chunk}: off by {difference}");
+        }
+    }
+}
+
+#[test]
+fn two_methods_go_on_where_the_other_stopped() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, decoder) in cases() {
+        let wanted = decoder.logits(source.as_ref(), &tokens());
+        for kv in [KvCache::InGraph, KvCache::OffGraph] {
+            let both = ModelOptions { logits: Logits::Both, kv, ..options(5) };
+            let file = file(&build(architecture.as_ref(), source.clone(), both));
+            let all = largest_difference(&run_by(file.clone(), 4, |_| "forward_all"), &wanted);
+            assert!(all < 2e-4, "{name}: off by {all}");
+            let by_turns = |number| if number % 2 == 0 { "forward" } else { "forward_all" };
+            let mut rows = wanted.chunks(4).enumerate().flat_map(|(number, rows)| match number % 2 {
+                0 => &rows[3..],
+                _ => rows,
+            });
+            let wanted: Vec<Vec<f32>> = rows.by_ref().cloned().collect();
+            let difference = largest_difference(&run_by(file, 4, by_turns), &wanted);
+            assert!(difference < 2e-4, "{name}, {kv:?}: off by {difference}");
+        }
+    }
+}
+
 /// The length of the difference against that of what is wanted.
 fn relative_error(got: &[Vec<f32>], wanted: &[Vec<f32>]) -> f32 {
     let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>();
@@ -75,7 +113,8 @@ fn a_tied_table_is_stored_once_and_files_are_the_same_each_time() {
     let packing: Packing = "4w".parse().unwrap();
     let build = |tied| {
         let llama = Llama { tie_word_embeddings: tied, ..llama() };
-        let options = ModelOptions { packing: Some(packing), activations: DType::BF16, ..options(5) };
+        let options =
+            ModelOptions { quantization: Quantization::of(packing), activations: DType::BF16, ..options(5) };
         file(&build(&llama, Arc::new(RandomWeights::new(7)), options))
     };
     assert_eq!(build(true), build(true));
@@ -102,6 +141,17 @@ fn metadata_speak_every_vocabulary() {
     }
     assert_eq!(program.metadata()["get_eos_ids"].len(), 2);
     assert!(matches!(program.metadata_value("use_kv_cache"), Some(Value::Bool(true))));
+    assert!(program.metadata_value("get_n_caches").is_none());
+    let off_graph = ModelOptions { kv: KvCache::OffGraph, ..options(5) };
+    let file = small::file(&build(&gemma3(), Arc::new(RandomWeights::new(7)), off_graph));
+    let program = Program::load("model.pte", file, &[], &Options::default()).unwrap();
+    assert_eq!(program.metadata_value("get_n_caches").and_then(Value::as_int), Some(4));
+    for (name, wanted) in
+        [("get_kv_heads", [2, 2, 2, 2]), ("get_head_dims", [16; 4]), ("get_windows", [6, 6, 0, 6])]
+    {
+        let Some(Value::Tensor(tensor)) = program.metadata_value(name) else { panic!("{name}") };
+        assert_eq!(tensor.as_slice::<i32>().unwrap(), wanted, "{name}");
+    }
 }
 
 #[test]
@@ -112,13 +162,16 @@ fn what_cannot_be_built_says_why() {
     };
     let chunk = ModelOptions { chunk: 25, ..options(5) };
     assert!(refused(&llama(), chunk).contains("inputs of 25 tokens in a context of 24"));
-    let packed = ModelOptions { packing: Some("4w".parse().unwrap()), ..options(5) };
+    let packed = ModelOptions { quantization: Quantization::of("4w".parse().unwrap()), ..options(5) };
     let odd = Llama { intermediate_size: 40, ..llama() };
     let error = refused(&odd, packed);
     assert!(
         error.contains("mlp.down_proj.weight: rows of 40 values do not divide into groups of 32"),
         "{error}"
     );
+    let quantization = Quantization { rules: vec!["*.mpl.*=4w".parse().unwrap()], ..Quantization::default() };
+    let error = refused(&llama(), ModelOptions { quantization, ..options(5) });
+    assert!(error.contains("the rule for `*.mpl.*` fits no module"), "{error}");
     let heads = Llama { num_key_value_heads: 3, ..llama() };
     assert!(refused(&heads, options(5)).starts_with("model.layers.0.self_attn: sdpa:"));
     let lonely = Gemma4 {
@@ -145,7 +198,7 @@ fn published_shapes_have_the_published_sizes() {
         ("gemma-4-31b", 30697.3),
     ];
     for (name, millions) in wanted {
-        let options = ModelOptions { packing: None, ..ModelOptions::default() };
+        let options = ModelOptions::default();
         let shape = shapes::find(name).unwrap();
         let model = build(shape.architecture().as_ref(), Arc::new(RandomWeights::new(1)), options);
         let got = model.weight_bytes() as f64 / 2e6;

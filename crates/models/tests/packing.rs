@@ -10,7 +10,11 @@ use std::sync::Arc;
 
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
-use pteron_models::{Form, ModelOptions, Packing, Part, RandomWeights, WeightError, WeightSource};
+use pteron_models::architectures::Llama;
+use pteron_models::{
+    Form, Handling, ModelOptions, Packing, Part, Quantization, RandomWeights, WeightError, WeightReport,
+    WeightSource,
+};
 use pteron_tensor::DType;
 use pteron_tensor::quant::packed;
 use small::*;
@@ -98,7 +102,7 @@ fn packed_programs_compute_what_their_unpacked_weights_do() {
             for (name, architecture, decoder) in
                 cases().into_iter().filter(|(name, ..)| name.len() > 8 || *name == "llama")
             {
-                let options = ModelOptions { packing: Some(packing), ..options(5) };
+                let options = ModelOptions { quantization: Quantization::of(packing), ..options(5) };
                 let file = file(&build(architecture.as_ref(), source.clone(), options));
                 let pte = Pte::read(file.clone(), &Limits::default()).unwrap();
                 let unpacked = Unpacked { pte, packing, floats };
@@ -120,11 +124,39 @@ fn the_quantiser_keeps_weights_within_half_a_step() {
     let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
     for (packing, bound) in packings() {
         let packing = packing.with_scales(DType::F32);
-        let options = ModelOptions { packing: Some(packing), ..options(5) };
+        let options = ModelOptions { quantization: Quantization::of(packing), ..options(5) };
         let pte = Pte::read(file(&build(&llama(), Arc::new(floats), options)), &Limits::default()).unwrap();
         let mut got = vec![0.0; wanted.len()];
         Unpacked { pte, packing, floats }.floats(name, &shape, 0..wanted.len(), &mut got).unwrap();
         let difference = got.iter().zip(&wanted).fold(0.0f32, |d, (a, b)| d.max((a - b).abs()));
         assert!(difference <= bound * largest, "{packing}: off by {difference} of {largest}");
+    }
+}
+
+#[test]
+fn smaller_groups_of_the_same_codes_compute_the_same() {
+    for name in ["4w", "6w"] {
+        for zero_points in [false, true] {
+            let packing: Packing = name.parse().unwrap();
+            let packing =
+                packing.with_group(64).unwrap().with_zero_points(zero_points).with_scales(DType::F32);
+            let source: Arc<dyn WeightSource> = Arc::new(RandomWeights::packed(9, packing));
+            let architecture = Llama { hidden_size: 64, ..llama() };
+            let logits = |group: Option<usize>| {
+                let quantization = Quantization { group, ..Quantization::default() };
+                let options = ModelOptions { quantization, ..options(5) };
+                let model = build(&architecture, source.clone(), options);
+                let file = file(&model);
+                let kept = |report: &WeightReport| match report.handling {
+                    Handling::Kept(packing) => packing.scheme().group() == group.unwrap_or(64),
+                    Handling::Quantised(..) => false,
+                };
+                assert!(!model.reports().is_empty() && model.reports().iter().all(kept));
+                (file.len(), run(file, 5))
+            };
+            let ((large, wanted), (small, got)) = (logits(None), logits(Some(32)));
+            assert!(small > large, "{packing}: scales are said twice");
+            assert_eq!(got, wanted, "{packing}");
+        }
     }
 }

@@ -185,6 +185,7 @@ fn dequantised(on: &Operands<'_>, format: BlockFormat, rows: &Array, count: usiz
         BlockFormat::Q4K => blocks.q45_k(&whole, false)?,
         BlockFormat::Q5K => blocks.q45_k(&whole, true)?,
         BlockFormat::Q6K => blocks.q6_k(&whole)?,
+        format => return invalid(format!("no known kernel reads blocks of {format:?}")),
     };
     on.reshape(&values, &[count, bytes / format.block_bytes() * format.block_len()])
 }

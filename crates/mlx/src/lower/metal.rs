@@ -194,7 +194,7 @@ pub(super) fn run(
             let names = if bias.is_empty() { "x,weight" } else { "x,weight,bias" };
             let name = format!("pteron_gguf_linear_{format:?}_{}", bias.len());
             let launch = Launch {
-                header: &element(format),
+                header: &element(format)?,
                 template: &template,
                 grid: [32, columns as usize, elements / (columns.max(1) as usize)],
                 group: [32, 1, 1],
@@ -209,7 +209,7 @@ pub(super) fn run(
             let picks = checked_from_front(on, indices, rows)?;
             let name = format!("pteron_gguf_embedding_{format:?}");
             let launch = Launch {
-                header: &element(format),
+                header: &element(format)?,
                 template: &template,
                 grid: [inner, elements / inner.max(1), 1],
                 group: [inner.clamp(1, 256), 1, 1],
@@ -222,12 +222,13 @@ pub(super) fn run(
 }
 
 /// The function that reads one value of a block.
-fn element(format: BlockFormat) -> String {
-    match format {
+fn element(format: BlockFormat) -> Result<String, MlxError> {
+    Ok(match format {
         BlockFormat::Q4K => Q45_K.replace("CODES", "16").replace("FIFTH", ""),
         BlockFormat::Q5K => {
             Q45_K.replace("CODES", "48").replace("FIFTH", "code |= (block[16 + i % 32] >> group & 1) << 4;")
         }
         BlockFormat::Q6K => Q6_K.to_owned(),
-    }
+        format => return invalid(format!("no known kernel reads blocks of {format:?}")),
+    })
 }

@@ -4,9 +4,10 @@ use pteron_ir::ValueId;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, HeadNorms, Keys, Norm, Rope, attention, embed, gated_mlp, head, matrix,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    gated_mlp, head, matrix, output_matrix,
 };
-use crate::{ModelError, Net};
+use crate::{Config, ConfigError, ModelError, Net};
 
 /// A Gemma 3.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,17 +23,59 @@ pub struct Gemma3 {
     pub rms_norm_eps: f32,
     /// Of full layers.
     pub rope_theta: f32,
-    /// By which positions of full layers are divided.
-    pub rope_scaling_factor: Option<f32>,
+    /// Of full layers.
+    pub rope_scaling: RopeScaling,
     /// Of sliding layers.
     pub rope_local_base_freq: f32,
     pub sliding_window: usize,
     /// One a layer.
     pub layer_types: Vec<LayerKind>,
+    pub hidden_activation: Activation,
+    /// Whether q, k, v and o have biases.
+    pub attention_bias: bool,
     pub final_logit_softcapping: Option<f32>,
     pub max_position_embeddings: usize,
+    pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     pub eos_token_id: Vec<u32>,
+}
+
+impl Gemma3 {
+    pub(super) fn read(config: &Config) -> Result<Gemma3, ConfigError> {
+        config.refuse("use_bidirectional_attention")?;
+        let layers = config.layers(26)?;
+        let pattern = config.size("sliding_window_pattern", Some(6))?;
+        let full = (1_000_000.0, RopeScaling::None);
+        let (rope_theta, rope_scaling) = config.rope_by_kind(LayerKind::Full, "rope_theta", full)?;
+        let local = (10_000.0, RopeScaling::None);
+        let (rope_local_base_freq, local) =
+            config.rope_by_kind(LayerKind::Sliding, "rope_local_base_freq", local)?;
+        if local != RopeScaling::None {
+            return Err(ConfigError("rope of sliding layers is scaled, which is not supported".into()));
+        }
+        Ok(Gemma3 {
+            vocab_size: config.size("vocab_size", Some(262_208))?,
+            hidden_size: config.size("hidden_size", Some(2304))?,
+            intermediate_size: config.size("intermediate_size", Some(9216))?,
+            num_attention_heads: config.size("num_attention_heads", Some(8))?,
+            num_key_value_heads: config.size("num_key_value_heads", Some(4))?,
+            head_dim: config.size("head_dim", Some(256))?,
+            query_pre_attn_scalar: config.number("query_pre_attn_scalar", 256.0)?,
+            rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
+            rope_theta,
+            rope_scaling,
+            rope_local_base_freq,
+            sliding_window: config.size("sliding_window", Some(4096))?,
+            layer_types: config.layer_types_by_pattern(layers, pattern)?,
+            hidden_activation: config.activation("hidden_activation", Activation::GeluTanh)?,
+            attention_bias: config.flag("attention_bias", false)?,
+            final_logit_softcapping: config.optional_number("final_logit_softcapping")?,
+            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
+            tie_word_embeddings: config.tied(true)?,
+            bos_token_id: config.bos(Some(2))?,
+            eos_token_id: config.eos(Some(1))?,
+        })
+    }
 }
 
 impl Architecture for Gemma3 {
@@ -49,8 +92,8 @@ impl Architecture for Gemma3 {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: true };
-        let local = Rope::plain(self.head_dim, self.rope_local_base_freq);
-        let global = Rope::linear(self.head_dim, self.rope_theta, self.rope_scaling_factor.unwrap_or(1.0));
+        let local = Rope::new(self.head_dim, self.rope_local_base_freq, &RopeScaling::None)?;
+        let global = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
         net.enter("embedding");
         let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
         let rows = embed(net, table, net.tokens())?;
@@ -65,7 +108,7 @@ impl Architecture for Gemma3 {
                 kv_heads: self.num_key_value_heads,
                 head_dim: self.head_dim,
                 scale: self.query_pre_attn_scalar.powf(-0.5),
-                qkv_bias: false,
+                biases: if self.attention_bias { Biases::All } else { Biases::None },
                 norms: HeadNorms::QueriesAndKeys { eps, around_one: true },
                 rope: if *kind == LayerKind::Full { &global } else { &local },
                 window: (*kind == LayerKind::Sliding).then_some(self.sliding_window),
@@ -75,11 +118,18 @@ impl Architecture for Gemma3 {
             let attended = norm(format!("{prefix}.post_attention_layernorm.weight")).apply(net, attended)?;
             x = net.add(x, attended)?;
             let normed = norm(format!("{prefix}.pre_feedforward_layernorm.weight")).apply(net, x)?;
-            let mlp = format!("{prefix}.mlp");
-            let fed = gated_mlp(net, normed, &mlp, hidden, self.intermediate_size, Activation::GeluTanh)?;
+            let mlp = Mlp {
+                name: &format!("{prefix}.mlp"),
+                hidden,
+                inner: self.intermediate_size,
+                activation: self.hidden_activation,
+                biases: false,
+            };
+            let fed = gated_mlp(net, normed, &mlp)?;
             let fed = norm(format!("{prefix}.post_feedforward_layernorm.weight")).apply(net, fed)?;
             x = net.add(x, fed)?;
         }
-        head(net, x, norm("model.norm.weight".to_owned()), table, self.final_logit_softcapping)
+        let output = output_matrix(net, table, self.tie_word_embeddings, self.vocab_size, hidden)?;
+        head(net, x, norm("model.norm.weight".to_owned()), output, self.final_logit_softcapping)
     }
 }

@@ -2,13 +2,15 @@
 //! that share keys and values).
 
 use pteron_ir::ValueId;
+use serde_json::Value;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, HeadNorms, KeyValues, Keys, Norm, Rope, attention, embed, gated_mlp, head, linear,
-    matrix,
+    Activation, Attention, Biases, HeadNorms, KeyValues, Keys, Mlp, Norm, Rope, RopeScaling, attention,
+    embed, gated_mlp, head, linear, matrix, output_matrix,
 };
-use crate::{ModelError, Net};
+use crate::config::size;
+use crate::{Config, ConfigError, ModelError, Net};
 
 /// A Gemma 4.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +35,8 @@ pub struct Gemma4 {
     pub rope_local_base_freq: f32,
     /// Of full layers.
     pub rope_theta: f32,
-    /// How much of a full layer's head turns.
-    pub partial_rotary_factor: f32,
+    /// Of full layers.
+    pub rope_scaling: RopeScaling,
     pub sliding_window: usize,
     /// One a layer.
     pub layer_types: Vec<LayerKind>,
@@ -43,8 +45,12 @@ pub struct Gemma4 {
     /// Whether those have an MLP of twice the width.
     pub use_double_wide_mlp: bool,
     pub per_layer_inputs: Option<PerLayerInputs>,
+    pub hidden_activation: Activation,
+    /// Whether q, k, v and o have biases.
+    pub attention_bias: bool,
     pub final_logit_softcapping: Option<f32>,
     pub max_position_embeddings: usize,
+    pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     pub eos_token_id: Vec<u32>,
 }
@@ -58,7 +64,109 @@ pub struct PerLayerInputs {
     pub size: usize,
 }
 
-const PREFIX: &str = "model.language_model";
+impl Gemma4 {
+    pub(super) fn read(config: &Config) -> Result<Gemma4, ConfigError> {
+        config.refuse("enable_moe_block")?;
+        // Images see both ways in some models; texts do in none that is built here.
+        if config.get("use_bidirectional_attention").and_then(Value::as_str) == Some("all") {
+            return Err(ConfigError(
+                "`use_bidirectional_attention` is \"all\", which is not supported".into(),
+            ));
+        }
+        let layers = config.layers(30)?;
+        let mut layer_types = config.layer_types_by_pattern(layers, 6)?;
+        if let Some(last) = layer_types.last_mut() {
+            *last = LayerKind::Full;
+        }
+        let full = (1_000_000.0, RopeScaling::Proportional(0.25));
+        let (rope_theta, rope_scaling) = config.rope_by_kind(LayerKind::Full, "rope_theta", full)?;
+        let local = (10_000.0, RopeScaling::None);
+        let (rope_local_base_freq, local) =
+            config.rope_by_kind(LayerKind::Sliding, "rope_local_base_freq", local)?;
+        if local != RopeScaling::None {
+            return Err(ConfigError("rope of sliding layers is scaled, which is not supported".into()));
+        }
+        let vocab_size = config.size("vocab_size", Some(262_144))?;
+        let per_layer = match config.is_null("hidden_size_per_layer_input") {
+            true => 0,
+            false => config.count("hidden_size_per_layer_input", 256)?,
+        };
+        let per_layer_inputs = match per_layer {
+            0 => None,
+            size => Some(PerLayerInputs {
+                vocab_size: config.size("vocab_size_per_layer_input", Some(262_144))?,
+                size,
+            }),
+        };
+        let num_key_value_heads = config.size("num_key_value_heads", Some(4))?;
+        let attention_k_eq_v = config.flag("attention_k_eq_v", false)?;
+        let head_dim = config.size("head_dim", Some(256))?;
+        let (global_head_dim, num_global_key_value_heads) = match config.get("per_layer_config") {
+            Some(overrides) => full_layers(overrides, &layer_types, (head_dim, num_key_value_heads))?,
+            None => {
+                let kv_heads = config.size("num_global_key_value_heads", Some(num_key_value_heads))?;
+                let kv_heads = if attention_k_eq_v { kv_heads } else { num_key_value_heads };
+                (config.size("global_head_dim", Some(512))?, kv_heads)
+            }
+        };
+        Ok(Gemma4 {
+            vocab_size,
+            hidden_size: config.size("hidden_size", Some(2304))?,
+            intermediate_size: config.size("intermediate_size", Some(9216))?,
+            num_attention_heads: config.size("num_attention_heads", Some(8))?,
+            num_key_value_heads,
+            num_global_key_value_heads,
+            head_dim,
+            global_head_dim,
+            attention_k_eq_v,
+            rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
+            rope_local_base_freq,
+            rope_theta,
+            rope_scaling,
+            sliding_window: config.size("sliding_window", Some(512))?,
+            layer_types,
+            num_kv_shared_layers: config.count("num_kv_shared_layers", 0)?,
+            use_double_wide_mlp: config.flag("use_double_wide_mlp", false)?,
+            per_layer_inputs,
+            hidden_activation: config.activation("hidden_activation", Activation::GeluTanh)?,
+            attention_bias: config.flag("attention_bias", false)?,
+            final_logit_softcapping: config.optional_number("final_logit_softcapping")?,
+            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
+            tie_word_embeddings: config.tied(true)?,
+            bos_token_id: config.bos(Some(2))?,
+            eos_token_id: config.eos(Some(1))?,
+        })
+    }
+}
+
+/// Features of a head and key heads of full layers, from what `per_layer_config` says by layer number or kind. Other
+/// layers must stay as they are.
+fn full_layers(
+    overrides: &Value,
+    layer_types: &[LayerKind],
+    plain: (usize, usize),
+) -> Result<(usize, usize), ConfigError> {
+    let object = overrides.as_object();
+    let object = object.ok_or_else(|| ConfigError("`per_layer_config` is no object".into()))?;
+    let of = |layer: usize, kind: LayerKind| {
+        let name = if kind == LayerKind::Full { "full_attention" } else { "sliding_attention" };
+        let entry = object.get(&layer.to_string()).or_else(|| object.get(name));
+        let value = |key: &str, plain| {
+            entry.and_then(|entry| entry.get(key)).map_or(Ok(plain), |value| size(key, value))
+        };
+        Ok::<_, ConfigError>((value("head_dim", plain.0)?, value("num_key_value_heads", plain.1)?))
+    };
+    let mut full = None;
+    for (layer, kind) in layer_types.iter().enumerate() {
+        let sizes = of(layer, *kind)?;
+        let wanted = if *kind == LayerKind::Full { *full.get_or_insert(sizes) } else { plain };
+        if sizes != wanted {
+            let problem = format!("`per_layer_config` makes layer {layer} unlike others of its kind");
+            return Err(ConfigError(problem));
+        }
+    }
+    Ok(full.unwrap_or(plain))
+}
 
 impl Architecture for Gemma4 {
     fn facts(&self) -> Facts {
@@ -74,17 +182,17 @@ impl Architecture for Gemma4 {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let hidden = self.hidden_size;
         net.enter("embedding");
-        let table = matrix(net, &format!("{PREFIX}.embed_tokens.weight"), self.vocab_size, hidden)?;
+        let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
         let rows = embed(net, table, net.tokens())?;
         let mut x = net.scaled(rows, (hidden as f32).sqrt())?;
         let per_layer = self.per_layer_inputs.map(|spec| self.per_layer(net, x, spec)).transpose()?;
-        let local = Rope::plain(self.head_dim, self.rope_local_base_freq);
-        let global = Rope::proportional(self.global_head_dim, self.rope_theta, self.partial_rotary_factor);
+        let local = Rope::new(self.head_dim, self.rope_local_base_freq, &RopeScaling::None)?;
+        let global = Rope::new(self.global_head_dim, self.rope_theta, &self.rope_scaling)?;
         // By kind, the last keys and values of a layer that has its own.
         let (mut full, mut sliding): (Option<KeyValues>, Option<KeyValues>) = (None, None);
         let first_shared = self.layer_types.len().saturating_sub(self.num_kv_shared_layers);
         for (layer, kind) in self.layer_types.iter().enumerate() {
-            let prefix = format!("{PREFIX}.layers.{layer}");
+            let prefix = format!("model.layers.{layer}");
             let shares = layer >= first_shared && first_shared > 0;
             let (rope, own) = match kind {
                 LayerKind::Full => (&global, &mut full),
@@ -114,8 +222,9 @@ impl Architecture for Gemma4 {
             let scalar = net.floats(&format!("{prefix}.layer_scalar"), &[1], dtype, 0.0)?;
             x = net.multiply(x, scalar)?;
         }
-        let name = format!("{PREFIX}.norm.weight");
-        head(net, x, self.norm(name, hidden), table, self.final_logit_softcapping)
+        let output = output_matrix(net, table, self.tie_word_embeddings, self.vocab_size, hidden)?;
+        let norm = self.norm("model.norm.weight".to_owned(), hidden);
+        head(net, x, norm, output, self.final_logit_softcapping)
     }
 }
 
@@ -142,7 +251,7 @@ impl Gemma4 {
             kv_heads: if is_full { self.num_global_key_value_heads } else { self.num_key_value_heads },
             head_dim: if is_full { self.global_head_dim } else { self.head_dim },
             scale: 1.0,
-            qkv_bias: false,
+            biases: if self.attention_bias { Biases::All } else { Biases::None },
             norms: HeadNorms::All { eps: self.rms_norm_eps },
             rope,
             window: (!is_full).then_some(self.sliding_window),
@@ -162,7 +271,10 @@ impl Gemma4 {
     ) -> Result<ValueId, ModelError> {
         let hidden = self.hidden_size;
         let normed = self.norm(format!("{prefix}.pre_feedforward_layernorm.weight"), hidden).apply(net, x)?;
-        let fed = gated_mlp(net, normed, &format!("{prefix}.mlp"), hidden, inner, Activation::GeluTanh)?;
+        let name = format!("{prefix}.mlp");
+        let activation = self.hidden_activation;
+        let mlp = Mlp { name: &name, hidden, inner, activation, biases: false };
+        let fed = gated_mlp(net, normed, &mlp)?;
         let fed = self.norm(format!("{prefix}.post_feedforward_layernorm.weight"), hidden).apply(net, fed)?;
         net.add(x, fed)
     }
@@ -171,17 +283,17 @@ impl Gemma4 {
     fn per_layer(&self, net: &mut Net, x: ValueId, spec: PerLayerInputs) -> Result<ValueId, ModelError> {
         let layers = self.layer_types.len();
         net.enter("per-layer inputs");
-        let name = format!("{PREFIX}.embed_tokens_per_layer.weight");
-        let table = matrix(net, &name, spec.vocab_size, layers * spec.size)?;
+        let name = "model.embed_tokens_per_layer.weight";
+        let table = matrix(net, name, spec.vocab_size, layers * spec.size)?;
         let rows = embed(net, table, net.tokens())?;
         let rows = net.scaled(rows, (spec.size as f32).sqrt())?;
         let rows = net.split_tokens(rows, &[layers, spec.size])?;
-        let name = format!("{PREFIX}.per_layer_model_projection.weight");
-        let projection = matrix(net, &name, layers * spec.size, self.hidden_size)?;
+        let name = "model.per_layer_model_projection.weight";
+        let projection = matrix(net, name, layers * spec.size, self.hidden_size)?;
         let projected = linear(net, x, projection, None)?;
         let projected = net.scaled(projected, (self.hidden_size as f32).powf(-0.5))?;
         let projected = net.split_tokens(projected, &[layers, spec.size])?;
-        let name = format!("{PREFIX}.per_layer_projection_norm.weight");
+        let name = "model.per_layer_projection_norm.weight".to_owned();
         let projected = self.norm(name, spec.size).apply(net, projected)?;
         let both = net.add(projected, rows)?;
         net.scaled(both, 0.5f32.sqrt())
@@ -199,7 +311,7 @@ impl Gemma4 {
         let gate = matrix(net, &format!("{prefix}.per_layer_input_gate.weight"), spec.size, hidden)?;
         let projection = matrix(net, &format!("{prefix}.per_layer_projection.weight"), hidden, spec.size)?;
         let gate = linear(net, x, gate, None)?;
-        let gate = Activation::GeluTanh.apply(net, gate)?;
+        let gate = self.hidden_activation.apply(net, gate)?;
         let gated = net.multiply(gate, input)?;
         let mixed = linear(net, gated, projection, None)?;
         let name = format!("{prefix}.post_per_layer_input_norm.weight");

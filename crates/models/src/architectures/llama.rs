@@ -4,10 +4,10 @@ use pteron_ir::ValueId;
 
 use super::{Architecture, Facts};
 use crate::blocks::{
-    Activation, Attention, HeadNorms, Keys, Llama3Scaling, Norm, Rope, attention, embed, gated_mlp, head,
-    matrix,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    gated_mlp, head, matrix, output_matrix,
 };
-use crate::{ModelError, Net};
+use crate::{Config, ConfigError, ModelError, Net};
 
 /// A Llama.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +22,66 @@ pub struct Llama {
     pub head_dim: usize,
     pub rms_norm_eps: f32,
     pub rope_theta: f32,
-    pub rope_scaling: Option<Llama3Scaling>,
+    pub rope_scaling: RopeScaling,
+    /// Of every layer.
     pub sliding_window: Option<usize>,
+    pub hidden_act: Activation,
+    /// Whether q, k, v and o have biases.
+    pub attention_bias: bool,
+    /// Whether the matrices of the MLP have biases.
+    pub mlp_bias: bool,
     pub max_position_embeddings: usize,
     pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     pub eos_token_id: Vec<u32>,
+}
+
+impl Llama {
+    pub(super) fn read(config: &Config) -> Result<Llama, ConfigError> {
+        let hidden_size = config.size("hidden_size", Some(4096))?;
+        let num_attention_heads = config.size("num_attention_heads", Some(32))?;
+        let (rope_theta, rope_scaling) = config.rope(10_000.0)?;
+        Ok(Llama {
+            vocab_size: config.size("vocab_size", Some(32_000))?,
+            hidden_size,
+            intermediate_size: config.size("intermediate_size", Some(11_008))?,
+            num_hidden_layers: config.layers(32)?,
+            num_attention_heads,
+            num_key_value_heads: config.size("num_key_value_heads", Some(num_attention_heads))?,
+            head_dim: config.size("head_dim", Some(hidden_size / num_attention_heads))?,
+            rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
+            rope_theta,
+            rope_scaling,
+            sliding_window: None,
+            hidden_act: config.activation("hidden_act", Activation::Silu)?,
+            attention_bias: config.flag("attention_bias", false)?,
+            mlp_bias: config.flag("mlp_bias", false)?,
+            max_position_embeddings: config.size("max_position_embeddings", Some(2048))?,
+            tie_word_embeddings: config.tied(false)?,
+            bos_token_id: config.bos(Some(1))?,
+            eos_token_id: config.eos(Some(2))?,
+        })
+    }
+
+    /// A Llama whose every layer slides, unless the window is null.
+    pub(super) fn read_mistral(config: &Config) -> Result<Llama, ConfigError> {
+        let sliding_window = match config.is_null("sliding_window") {
+            true => None,
+            false => Some(config.size("sliding_window", Some(4096))?),
+        };
+        let kv_heads = if config.is_null("num_key_value_heads") { None } else { Some(8) };
+        let llama = Llama::read(config)?;
+        Ok(Llama {
+            intermediate_size: config.size("intermediate_size", Some(14_336))?,
+            num_key_value_heads: config
+                .size("num_key_value_heads", kv_heads.or(Some(llama.num_attention_heads)))?,
+            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
+            sliding_window,
+            attention_bias: false,
+            mlp_bias: false,
+            ..llama
+        })
+    }
 }
 
 impl Architecture for Llama {
@@ -44,10 +98,8 @@ impl Architecture for Llama {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: false };
-        let rope = match self.rope_scaling {
-            None => Rope::plain(self.head_dim, self.rope_theta),
-            Some(scaling) => Rope::llama3(self.head_dim, self.rope_theta, scaling),
-        };
+        let rope = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
+        let biases = if self.attention_bias { Biases::All } else { Biases::None };
         net.enter("embedding");
         let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
         let mut x = embed(net, table, net.tokens())?;
@@ -61,7 +113,7 @@ impl Architecture for Llama {
                 kv_heads: self.num_key_value_heads,
                 head_dim: self.head_dim,
                 scale: (self.head_dim as f32).powf(-0.5),
-                qkv_bias: false,
+                biases,
                 norms: HeadNorms::None,
                 rope: &rope,
                 window: self.sliding_window,
@@ -70,14 +122,17 @@ impl Architecture for Llama {
             let (attended, _) = attention(net, normed, &spec)?;
             x = net.add(x, attended)?;
             let normed = norm(format!("{prefix}.post_attention_layernorm.weight")).apply(net, x)?;
-            let mlp = format!("{prefix}.mlp");
-            let fed = gated_mlp(net, normed, &mlp, hidden, self.intermediate_size, Activation::Silu)?;
+            let mlp = Mlp {
+                name: &format!("{prefix}.mlp"),
+                hidden,
+                inner: self.intermediate_size,
+                activation: self.hidden_act,
+                biases: self.mlp_bias,
+            };
+            let fed = gated_mlp(net, normed, &mlp)?;
             x = net.add(x, fed)?;
         }
-        let output = match self.tie_word_embeddings {
-            true => table,
-            false => matrix(net, "lm_head.weight", self.vocab_size, hidden)?,
-        };
+        let output = output_matrix(net, table, self.tie_word_embeddings, self.vocab_size, hidden)?;
         head(net, x, norm("model.norm.weight".to_owned()), output, None)
     }
 }

@@ -1,14 +1,27 @@
-//! One small file a family: its configuration, under the names of the published `config.json`, and how its layers are
-//! put together from the shared blocks. To add one: its file here, its line in this list, its test.
+//! One small file a family: its configuration, under the names of the published `config.json`, how that file is read,
+//! and how its layers are put together from the shared blocks.
+//!
+//! # Adding an architecture
+//!
+//! 1. A file here with a struct of the sizes, named as `config.json` names them, and `impl Architecture`: `facts` for
+//!    runners, `build` for the graph. Blocks (`attention`, `gated_mlp`, `embed`, `head`, `Norm`, `Rope`) take what
+//!    differs between families as fields; weights are asked for under the names of the published checkpoints, with
+//!    `model.` in front whatever wrapper they come in. Tensors that nobody asks for are left alone.
+//! 2. Its `read`, from a [`Config`] with the defaults that the family's own code has, and its row in [`FAMILIES`].
+//! 3. Its test: a small one with its twin in plain loops in `tests/small`, so that every chunking and dtype is tried.
+//!
+//! Nothing else changes: export, metadata, quantisation and runners know no architecture.
 
 mod gemma3;
 mod gemma4;
 mod llama;
 mod qwen;
+#[cfg(test)]
+mod tests;
 
 use pteron_ir::ValueId;
 
-use crate::{ModelError, Net};
+use crate::{Config, ConfigError, ModelError, Net};
 
 pub use gemma3::Gemma3;
 pub use gemma4::{Gemma4, PerLayerInputs};
@@ -22,6 +35,44 @@ pub trait Architecture: Send + Sync {
 
     /// Appends the whole model; its logits.
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError>;
+}
+
+/// A family by the names that published files give it.
+pub struct Family {
+    /// `model_type`, and the names in `architectures`.
+    pub names: &'static [&'static str],
+    read: fn(&Config) -> Result<Box<dyn Architecture>, ConfigError>,
+}
+
+impl Family {
+    /// The architecture that a configuration describes.
+    pub fn read(&self, config: &Config) -> Result<Box<dyn Architecture>, ConfigError> {
+        (self.read)(config)
+    }
+}
+
+/// All families.
+pub const FAMILIES: [Family; 6] = [
+    Family { names: &["llama", "LlamaForCausalLM"], read: |config| Ok(Box::new(Llama::read(config)?)) },
+    Family {
+        names: &["mistral", "MistralForCausalLM"],
+        read: |config| Ok(Box::new(Llama::read_mistral(config)?)),
+    },
+    Family { names: &["qwen2", "Qwen2ForCausalLM"], read: |config| Ok(Box::new(Qwen::read(config, false)?)) },
+    Family { names: &["qwen3", "Qwen3ForCausalLM"], read: |config| Ok(Box::new(Qwen::read(config, true)?)) },
+    Family {
+        names: &["gemma3_text", "gemma3", "Gemma3ForCausalLM"],
+        read: |config| Ok(Box::new(Gemma3::read(config)?)),
+    },
+    Family {
+        names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
+        read: |config| Ok(Box::new(Gemma4::read(config)?)),
+    },
+];
+
+/// The family of that name.
+pub fn family(name: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.names.contains(&name))
 }
 
 /// What runners want to know of a model, whatever its architecture.

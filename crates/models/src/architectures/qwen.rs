@@ -2,11 +2,12 @@
 
 use pteron_ir::ValueId;
 
-use super::{Architecture, Facts};
+use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, HeadNorms, Keys, Norm, Rope, attention, embed, gated_mlp, head, matrix,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    gated_mlp, head, matrix, output_matrix,
 };
-use crate::{ModelError, Net};
+use crate::{Config, ConfigError, ModelError, Net};
 
 /// A Qwen.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,25 +18,68 @@ pub struct Qwen {
     pub vocab_size: usize,
     pub hidden_size: usize,
     pub intermediate_size: usize,
-    pub num_hidden_layers: usize,
     pub num_attention_heads: usize,
     pub num_key_value_heads: usize,
     pub head_dim: usize,
     pub rms_norm_eps: f32,
     pub rope_theta: f32,
-    /// The window, and the first layer that has it.
-    pub sliding_window: Option<(usize, usize)>,
+    pub rope_scaling: RopeScaling,
+    /// Of layers that slide; without, none does.
+    pub sliding_window: Option<usize>,
+    /// One a layer.
+    pub layer_types: Vec<LayerKind>,
+    pub hidden_act: Activation,
+    /// Whether q, k, v and o have biases (Qwen 3; Qwen 2 always has those of q, k and v).
+    pub attention_bias: bool,
     pub max_position_embeddings: usize,
     pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     pub eos_token_id: Vec<u32>,
 }
 
+impl Qwen {
+    /// Qwen 3 has norms by head, Qwen 2 has not.
+    pub(super) fn read(config: &Config, head_norms: bool) -> Result<Qwen, ConfigError> {
+        let hidden_size = config.size("hidden_size", Some(4096))?;
+        let num_attention_heads = config.size("num_attention_heads", Some(32))?;
+        let head_dim = if head_norms { 128 } else { hidden_size / num_attention_heads };
+        let kv_heads = if config.is_null("num_key_value_heads") { num_attention_heads } else { 32 };
+        let (rope_theta, rope_scaling) = config.rope(10_000.0)?;
+        let slides = config.flag("use_sliding_window", false)? && !config.is_null("sliding_window");
+        let sliding_window = if slides { Some(config.size("sliding_window", Some(4096))?) } else { None };
+        let first_sliding = config.count("max_window_layers", 28)?;
+        let kind = |layer| match slides && layer >= first_sliding {
+            true => LayerKind::Sliding,
+            false => LayerKind::Full,
+        };
+        Ok(Qwen {
+            head_norms,
+            vocab_size: config.size("vocab_size", Some(151_936))?,
+            hidden_size,
+            intermediate_size: config.size("intermediate_size", Some(22_016))?,
+            num_attention_heads,
+            num_key_value_heads: config.size("num_key_value_heads", Some(kv_heads))?,
+            head_dim: config.size("head_dim", Some(head_dim))?,
+            rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
+            rope_theta,
+            rope_scaling,
+            sliding_window,
+            layer_types: config.layer_types(config.layers(32)?, kind)?,
+            hidden_act: config.activation("hidden_act", Activation::Silu)?,
+            attention_bias: head_norms && config.flag("attention_bias", false)?,
+            max_position_embeddings: config.size("max_position_embeddings", Some(32_768))?,
+            tie_word_embeddings: config.tied(false)?,
+            bos_token_id: config.bos(None)?,
+            eos_token_id: config.eos(None)?,
+        })
+    }
+}
+
 impl Architecture for Qwen {
     fn facts(&self) -> Facts {
         Facts {
             vocab_size: self.vocab_size,
-            layers: self.num_hidden_layers,
+            layers: self.layer_types.len(),
             bos: self.bos_token_id,
             eos: self.eos_token_id.clone(),
             context: self.max_position_embeddings,
@@ -45,11 +89,16 @@ impl Architecture for Qwen {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: false };
-        let rope = Rope::plain(self.head_dim, self.rope_theta);
+        let rope = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
+        let biases = match (self.head_norms, self.attention_bias) {
+            (true, true) => Biases::All,
+            (true, false) => Biases::None,
+            (false, _) => Biases::QueriesKeysValues,
+        };
         net.enter("embedding");
         let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
         let mut x = embed(net, table, net.tokens())?;
-        for layer in 0..self.num_hidden_layers {
+        for (layer, kind) in self.layer_types.iter().enumerate() {
             let prefix = format!("model.layers.{layer}");
             let normed = norm(format!("{prefix}.input_layernorm.weight")).apply(net, x)?;
             let spec = Attention {
@@ -59,26 +108,29 @@ impl Architecture for Qwen {
                 kv_heads: self.num_key_value_heads,
                 head_dim: self.head_dim,
                 scale: (self.head_dim as f32).powf(-0.5),
-                qkv_bias: !self.head_norms,
+                biases,
                 norms: match self.head_norms {
                     true => HeadNorms::QueriesAndKeys { eps, around_one: false },
                     false => HeadNorms::None,
                 },
                 rope: &rope,
-                window: self.sliding_window.and_then(|(window, from)| (layer >= from).then_some(window)),
+                window: self.sliding_window.filter(|_| *kind == LayerKind::Sliding),
                 keys: Keys::Own,
             };
             let (attended, _) = attention(net, normed, &spec)?;
             x = net.add(x, attended)?;
             let normed = norm(format!("{prefix}.post_attention_layernorm.weight")).apply(net, x)?;
-            let mlp = format!("{prefix}.mlp");
-            let fed = gated_mlp(net, normed, &mlp, hidden, self.intermediate_size, Activation::Silu)?;
+            let mlp = Mlp {
+                name: &format!("{prefix}.mlp"),
+                hidden,
+                inner: self.intermediate_size,
+                activation: self.hidden_act,
+                biases: false,
+            };
+            let fed = gated_mlp(net, normed, &mlp)?;
             x = net.add(x, fed)?;
         }
-        let output = match self.tie_word_embeddings {
-            true => table,
-            false => matrix(net, "lm_head.weight", self.vocab_size, hidden)?,
-        };
+        let output = output_matrix(net, table, self.tie_word_embeddings, self.vocab_size, hidden)?;
         head(net, x, norm("model.norm.weight".to_owned()), output, None)
     }
 }

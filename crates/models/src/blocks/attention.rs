@@ -1,9 +1,10 @@
-//! Attention over a cache: projections, norms by head, rotation, the cache's update, one SDPA op with grouped heads.
+//! Attention over a cache: projections, norms by head, rotation, the cache's update, one op with grouped heads.
 
 use pteron_ir::{Op, ValueId};
 
 use super::cache::{append, append_to_ring, ring_slots, ring_view};
 use super::{Matrix, Norm, Rope, bias, linear, matrix, unweighted_norm};
+use crate::model::{CacheLayer, KvCache};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 
@@ -22,8 +23,8 @@ pub struct Attention<'a> {
     pub head_dim: usize,
     /// What scores are multiplied by.
     pub scale: f32,
-    /// Whether q, k and v have biases.
-    pub qkv_bias: bool,
+    /// Which projections have biases.
+    pub biases: Biases,
     /// Norms by head.
     pub norms: HeadNorms,
     /// Rotary positions.
@@ -32,6 +33,17 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// Where keys and values come from.
     pub keys: Keys,
+}
+
+/// Which projections have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Biases {
+    /// None.
+    None,
+    /// Those of queries, keys and values.
+    QueriesKeysValues,
+    /// Those and the output's.
+    All,
 }
 
 /// Norms by head.
@@ -66,20 +78,30 @@ pub enum Keys {
 
 /// Keys and values as attention sees them.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyValues {
-    keys: ValueId,
-    values: ValueId,
-    /// Which of them each query sees; without one, all up to its own position.
-    mask: Option<ValueId>,
+pub struct KeyValues(Seen);
+
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    /// All that the graph's caches hold.
+    InGraph {
+        keys: ValueId,
+        values: ValueId,
+        /// Which of them each query sees; without one, all up to its own position.
+        mask: Option<ValueId>,
+    },
+    /// The new ones; the session's cache of that number holds the others.
+    OffGraph { keys: ValueId, values: ValueId, cache: i32 },
 }
 
 impl Attention<'_> {
     fn project(&self, net: &mut Net, x: ValueId, which: &str, heads: usize) -> Result<ValueId, ModelError> {
         let width = heads * self.head_dim;
         let weight: Matrix = matrix(net, &format!("{}.{which}.weight", self.name), width, self.hidden)?;
-        let bias = match self.qkv_bias {
-            true => Some(bias(net, &format!("{}.{which}.bias", self.name), width)?),
-            false => None,
+        let bias = match self.biases {
+            Biases::None => None,
+            Biases::QueriesKeysValues | Biases::All => {
+                Some(bias(net, &format!("{}.{which}.bias", self.name), width)?)
+            }
         };
         let y = linear(net, x, weight, bias)?;
         net.split_tokens(y, &[heads, self.head_dim])
@@ -111,30 +133,53 @@ impl Attention<'_> {
         self.remember(net, keys, values)
     }
 
-    /// Puts new keys and values into the layer's caches.
+    /// Puts new keys and values where the next call finds them.
     fn remember(&self, net: &mut Net, keys: ValueId, values: ValueId) -> Result<KeyValues, ModelError> {
         let options = net.options();
+        if options.kv == KvCache::OffGraph {
+            let (kv_heads, head_dim) = (self.kv_heads, self.head_dim);
+            let cache = net.session_cache(CacheLayer { kv_heads, head_dim, window: self.window });
+            return Ok(KeyValues(Seen::OffGraph { keys, values, cache }));
+        }
         let (context, chunk, dtype) = (options.context, options.chunk, options.cache);
         let sliding = self.window.filter(|&window| window < context);
         let slots = sliding.map_or(context, |window| ring_slots(window, chunk, context));
         let shape = [1, self.kv_heads, slots, self.head_dim];
         let key_cache = net.buffer(&format!("{}.k_cache", self.name), dtype, &shape);
         let value_cache = net.buffer(&format!("{}.v_cache", self.name), dtype, &shape);
-        Ok(match sliding {
-            None => KeyValues {
+        Ok(KeyValues(match sliding {
+            None => Seen::InGraph {
                 keys: append(net, key_cache, keys)?,
                 values: append(net, value_cache, values)?,
                 mask: None,
             },
             Some(window) => {
                 let view = ring_view(net, slots, window)?;
-                KeyValues {
+                Seen::InGraph {
                     keys: append_to_ring(net, key_cache, view, keys)?,
                     values: append_to_ring(net, value_cache, view, values)?,
                     mask: Some(view.mask),
                 }
             }
-        })
+        }))
+    }
+}
+
+impl KeyValues {
+    fn attend(self, net: &mut Net, q: ValueId, scale: f32) -> Result<ValueId, ModelError> {
+        let activations = net.activations();
+        let attended = match self.0 {
+            Seen::InGraph { keys: k, values: v, mask } => {
+                net.op(Op::Sdpa { q, k, v, scale, mask, causal: mask.is_none() })?
+            }
+            // A layer that shares keys writes them again: cells are addressed by position.
+            Seen::OffGraph { keys: k, values: v, cache } => {
+                let position = net.input_pos();
+                let (layer_id, scale, out_dtype) = (Some(cache), Some(scale), Some(activations));
+                net.op(Op::UpdateAndAttend { q, k, v, position, layer_id, scale, out_dtype })?
+            }
+        };
+        net.cast(attended, activations)
     }
 }
 
@@ -153,14 +198,15 @@ pub fn attention(
         Keys::Shared(seen) => seen,
         Keys::Own | Keys::AsValues => spec.keys_and_values(net, x)?,
     };
-    let (k, v, mask) = (seen.keys, seen.values, seen.mask);
-    let attended = net.op(Op::Sdpa { q, k, v, scale: spec.scale, mask, causal: mask.is_none() })?;
-    let activations = net.activations();
-    let attended = net.cast(attended, activations)?;
+    let attended = seen.attend(net, q, spec.scale)?;
     let attended = net.swap_heads(attended)?;
     let width = spec.heads * spec.head_dim;
     let shape = vec![literal(1), value(net.length()), literal(width)];
     let attended = net.op(Op::Reshape { x: attended, shape })?;
     let weight = matrix(net, &format!("{}.o_proj.weight", spec.name), spec.hidden, width)?;
-    Ok((linear(net, attended, weight, None)?, seen))
+    let bias = match spec.biases {
+        Biases::All => Some(bias(net, &format!("{}.o_proj.bias", spec.name), spec.hidden)?),
+        Biases::None | Biases::QueriesKeysValues => None,
+    };
+    Ok((linear(net, attended, weight, bias)?, seen))
 }

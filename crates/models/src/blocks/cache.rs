@@ -26,7 +26,7 @@ pub(crate) fn ring_slots(window: usize, chunk: usize, context: usize) -> usize {
 
 /// Writes new keys or values `[1, heads, T, head_dim]` behind the old ones; all of them up to now.
 pub(crate) fn append(net: &mut Net, cache: ValueId, new: ValueId) -> Result<ValueId, ModelError> {
-    let (start, end) = (value(net.start()), value(net.end()));
+    let (start, end) = (value(net.start()?), value(net.end()?));
     let axis = literal(2);
     let updated = net.op(Op::SliceUpdate { dst: cache, update: new, axis, start, stop: end, step: 1 })?;
     net.update(cache, updated);
@@ -61,7 +61,8 @@ pub(crate) fn ring_view(net: &mut Net, slots: usize, window: usize) -> Result<Ri
     if let Some(&view) = net.rings.get(&(slots, window)) {
         return Ok(view);
     }
-    let slot = net.op(Op::ModInt { a: value(net.start()), b: literal(slots) })?;
+    let start = value(net.start()?);
+    let slot = net.op(Op::ModInt { a: start, b: literal(slots) })?;
     let room = net.subtract_int(literal(slots), value(slot))?;
     let mask = ring_mask(net, slots, window)?;
     let view = RingView { slot, room, mask };
@@ -72,7 +73,8 @@ pub(crate) fn ring_view(net: &mut Net, slots: usize, window: usize) -> Result<Ri
 /// `[1, 1, T, slots]` in the activations' dtype. A slot up to that of the last token holds a position of this round, one
 /// behind it a position of the round before; a query sees the `window` positions that end with its own.
 fn ring_mask(net: &mut Net, slots: usize, window: usize) -> Result<ValueId, ModelError> {
-    let last = net.subtract_int(value(net.end()), literal(1))?;
+    let end = value(net.end()?);
+    let last = net.subtract_int(end, literal(1))?;
     let last_slot = net.op(Op::ModInt { a: value(last), b: literal(slots) })?;
     let round = net.subtract_int(value(last), value(last_slot))?;
     let round_before = net.subtract_int(value(round), literal(slots))?;

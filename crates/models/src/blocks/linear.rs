@@ -5,7 +5,7 @@ use pteron_ir::{Op, TensorType, ValueId};
 use pteron_tensor::quant::Scheme;
 
 use crate::weights::Recipe;
-use crate::{Form, ModelError, Net, Packing, Part};
+use crate::{ModelError, Net, Part};
 
 /// A weight matrix `[out, in]` in the graph.
 #[derive(Clone, Copy, Debug)]
@@ -27,19 +27,17 @@ enum Kind {
 pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<Matrix, ModelError> {
     let shape = [rows, columns];
     let form = net.source().form(name, &shape)?;
-    let packing = match form {
-        Form::Packed(packing) => Some(packing),
-        Form::Floats => net.options().packing.map(|packing| packing.with_scales(net.activations())),
-    };
-    let Some(packing) = packing else {
+    let plan = net.options().quantization.plan(name, form, columns, net.activations());
+    let plan = plan.map_err(|source| ModelError::Packing { name: name.to_owned(), source })?;
+    let Some(plan) = plan else {
         let dtype = net.activations();
         return Ok(Matrix(Kind::Dense(net.floats(name, &shape, dtype, 0.0)?)));
     };
-    packing.check(columns).map_err(|source| ModelError::Packing { name: name.to_owned(), source })?;
+    let packing = plan.packing;
     let stem = name.strip_suffix(".weight").unwrap_or(name);
     let mut part = |part: Part, suffix: &str| {
         let (dtype, sizes) = packing.part(rows, columns, part)?;
-        let recipe = || recipe(form, name, &shape, packing, part);
+        let recipe = || Recipe::Packed { name: name.to_owned(), shape, plan, part };
         Some(net.constant(&format!("{stem}.{suffix}"), TensorType::known(dtype, &sizes), recipe))
     };
     let missing = || ModelError::configuration(format!("{name}: a packing without codes or scales"));
@@ -55,14 +53,6 @@ pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<
     Ok(Matrix(Kind::Packed { codes, scales, biases, factor, scheme: packing.scheme() }))
 }
 
-fn recipe(form: Form, name: &str, shape: &[usize], packing: Packing, part: Part) -> Recipe {
-    let (name, shape) = (name.to_owned(), shape.to_vec());
-    match form {
-        Form::Packed(_) => Recipe::Packed { name, shape, packing, part },
-        Form::Floats => Recipe::Quantised { name, shape, packing, part },
-    }
-}
-
 /// A bias of that name.
 pub fn bias(net: &mut Net, name: &str, size: usize) -> Result<ValueId, ModelError> {
     let dtype = net.activations();
@@ -71,6 +61,18 @@ pub fn bias(net: &mut Net, name: &str, size: usize) -> Result<ValueId, ModelErro
 
 /// `x` times the transposed matrix, plus a bias where there is one, in the activations' dtype.
 pub fn linear(
+    net: &mut Net,
+    x: ValueId,
+    matrix: Matrix,
+    bias: Option<ValueId>,
+) -> Result<ValueId, ModelError> {
+    let y = product(net, x, matrix, bias)?;
+    let dtype = net.activations();
+    net.cast(y, dtype)
+}
+
+/// The same in the dtype that the product has by itself: scales of another dtype than the input's widen it.
+pub fn product(
     net: &mut Net,
     x: ValueId,
     matrix: Matrix,
@@ -95,12 +97,10 @@ pub fn linear(
             if let Some(factor) = factor {
                 y = net.multiply(y, factor)?;
             }
-            if let Some(bias) = bias {
-                y = net.add(y, bias)?;
+            match bias {
+                Some(bias) => net.add(y, bias),
+                None => Ok(y),
             }
-            // Scales of another dtype than the input's may have widened it.
-            let dtype = net.activations();
-            net.cast(y, dtype)
         }
     }
 }

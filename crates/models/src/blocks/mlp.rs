@@ -2,7 +2,7 @@
 
 use pteron_ir::{Op, ValueId};
 
-use super::{linear, matrix};
+use super::{bias, linear, matrix};
 use crate::{ModelError, Net};
 
 /// What the gate goes through.
@@ -12,6 +12,8 @@ pub enum Activation {
     Silu,
     /// GELU by its tanh form.
     GeluTanh,
+    /// GELU by the error function.
+    Gelu,
 }
 
 impl Activation {
@@ -20,26 +22,50 @@ impl Activation {
         match self {
             Activation::Silu => net.op(Op::Silu { x }),
             Activation::GeluTanh => net.op(Op::Gelu { x, approximate: "tanh".to_owned() }),
+            Activation::Gelu => net.op(Op::Gelu { x, approximate: "none".to_owned() }),
         }
     }
 }
 
-/// `down(activation(gate(x)) * up(x))`, with weights under `name`.
-pub fn gated_mlp(
-    net: &mut Net,
-    x: ValueId,
-    name: &str,
-    hidden: usize,
-    inner: usize,
-    activation: Activation,
-) -> Result<ValueId, ModelError> {
-    net.enter(name);
-    let gate = matrix(net, &format!("{name}.gate_proj.weight"), inner, hidden)?;
-    let up = matrix(net, &format!("{name}.up_proj.weight"), inner, hidden)?;
-    let down = matrix(net, &format!("{name}.down_proj.weight"), hidden, inner)?;
-    let gate = linear(net, x, gate, None)?;
-    let gate = activation.apply(net, gate)?;
-    let up = linear(net, x, up, None)?;
+/// One layer's feed-forward network.
+#[derive(Clone, Copy, Debug)]
+pub struct Mlp<'a> {
+    /// Prefix of its weights, such as `model.layers.0.mlp`.
+    pub name: &'a str,
+    /// Features of the residual stream.
+    pub hidden: usize,
+    /// Features inside.
+    pub inner: usize,
+    /// What the gate goes through.
+    pub activation: Activation,
+    /// Whether its matrices have biases.
+    pub biases: bool,
+}
+
+impl Mlp<'_> {
+    fn project(
+        &self,
+        net: &mut Net,
+        x: ValueId,
+        which: &str,
+        rows: usize,
+        columns: usize,
+    ) -> Result<ValueId, ModelError> {
+        let weight = matrix(net, &format!("{}.{which}.weight", self.name), rows, columns)?;
+        let bias = match self.biases {
+            true => Some(bias(net, &format!("{}.{which}.bias", self.name), rows)?),
+            false => None,
+        };
+        linear(net, x, weight, bias)
+    }
+}
+
+/// `down(activation(gate(x)) * up(x))`.
+pub fn gated_mlp(net: &mut Net, x: ValueId, mlp: &Mlp<'_>) -> Result<ValueId, ModelError> {
+    net.enter(mlp.name);
+    let gate = mlp.project(net, x, "gate_proj", mlp.inner, mlp.hidden)?;
+    let gate = mlp.activation.apply(net, gate)?;
+    let up = mlp.project(net, x, "up_proj", mlp.inner, mlp.hidden)?;
     let inner = net.multiply(gate, up)?;
-    linear(net, inner, down, None)
+    mlp.project(net, inner, "down_proj", mlp.hidden, mlp.inner)
 }

@@ -7,9 +7,9 @@ mod mlp;
 mod norm;
 mod rope;
 
-pub use attention::{Attention, HeadNorms, KeyValues, Keys, attention};
+pub use attention::{Attention, Biases, HeadNorms, KeyValues, Keys, attention};
 pub(crate) use cache::RingView;
-pub use linear::{Matrix, bias, embed, linear, matrix};
-pub use mlp::{Activation, gated_mlp};
-pub use norm::{Norm, head, unweighted_norm};
-pub use rope::{Llama3Scaling, Rope};
+pub use linear::{Matrix, bias, embed, linear, matrix, product};
+pub use mlp::{Activation, Mlp, gated_mlp};
+pub use norm::{Norm, head, output_matrix, unweighted_norm};
+pub use rope::{Llama3Scaling, Rope, RopeScaling};

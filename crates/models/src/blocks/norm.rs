@@ -3,8 +3,8 @@
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
-use super::{Matrix, linear};
-use crate::{Logits, ModelError, Net};
+use super::{Matrix, matrix, product};
+use crate::{ModelError, Net};
 
 /// An RMS norm of that name.
 #[derive(Clone, Debug)]
@@ -36,7 +36,19 @@ pub fn unweighted_norm(net: &mut Net, x: ValueId, eps: f32) -> Result<ValueId, M
     net.op(Op::RMSNorm { x, weight: None, eps })
 }
 
-/// Logits in f32: of the last position `[1, V]`, or of all `[1, T, V]`, as the options ask. A soft cap works in f32.
+/// The matrix that gives logits: the embedding's own where they are tied, so that it is stored once.
+pub fn output_matrix(
+    net: &mut Net,
+    embedding: Matrix,
+    tied: bool,
+    vocab_size: usize,
+    hidden: usize,
+) -> Result<Matrix, ModelError> {
+    net.enter("head");
+    if tied { Ok(embedding) } else { matrix(net, "lm_head.weight", vocab_size, hidden) }
+}
+
+/// Logits in f32: of the last position `[1, V]`, or of all `[1, T, V]`, as the method asks. A soft cap works in f32.
 pub fn head(
     net: &mut Net,
     x: ValueId,
@@ -45,13 +57,11 @@ pub fn head(
     soft_cap: Option<f32>,
 ) -> Result<ValueId, ModelError> {
     net.enter("head");
-    let x = match net.options().logits {
-        // Before the norm: the other positions are needed by nobody.
-        Logits::Last => net.pick(x, -1, 1)?,
-        Logits::All => x,
-    };
+    // Before the norm: the other positions are needed by nobody.
+    let x = if net.gives_all_logits() { x } else { net.pick(x, -1, 1)? };
     let x = norm.apply(net, x)?;
-    let logits = linear(net, x, matrix, None)?;
+    // Not by way of the activations' dtype, where the product is wider already.
+    let logits = product(net, x, matrix, None)?;
     let logits = net.cast(logits, DType::F32)?;
     let Some(cap) = soft_cap else { return Ok(logits) };
     let cap = net.scalar(cap, DType::F32);

@@ -11,8 +11,8 @@ pub(crate) use plain::Decoder;
 use plain::{Layer, powers};
 use pteron_format::WriteOptions;
 use pteron_ir::verify_module;
-use pteron_models::architectures::{Gemma3, Gemma4, Llama, PerLayerInputs, Qwen, every_nth_full};
-use pteron_models::blocks::Llama3Scaling;
+use pteron_models::architectures::{Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full};
+use pteron_models::blocks::{Activation, Llama3Scaling, RopeScaling};
 use pteron_models::{Architecture, Logits, Model, ModelOptions, WeightSource};
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
@@ -36,8 +36,11 @@ pub(crate) fn llama() -> Llama {
         head_dim: 16,
         rms_norm_eps: 1e-5,
         rope_theta: 10_000.0,
-        rope_scaling: None,
+        rope_scaling: RopeScaling::None,
         sliding_window: None,
+        hidden_act: Activation::Silu,
+        attention_bias: false,
+        mlp_bias: false,
         max_position_embeddings: 64,
         tie_word_embeddings: true,
         bos_token_id: Some(1),
@@ -51,13 +54,16 @@ pub(crate) fn qwen(head_norms: bool) -> Qwen {
         vocab_size: VOCAB,
         hidden_size: HIDDEN,
         intermediate_size: 64,
-        num_hidden_layers: 3,
         num_attention_heads: 4,
         num_key_value_heads: 1,
         head_dim: 8,
         rms_norm_eps: 1e-6,
         rope_theta: 1_000_000.0,
-        sliding_window: Some((5, 1)),
+        rope_scaling: RopeScaling::None,
+        sliding_window: Some(5),
+        layer_types: vec![LayerKind::Full, LayerKind::Sliding, LayerKind::Sliding],
+        hidden_act: Activation::Silu,
+        attention_bias: false,
         max_position_embeddings: 64,
         tie_word_embeddings: false,
         bos_token_id: None,
@@ -76,12 +82,15 @@ pub(crate) fn gemma3() -> Gemma3 {
         query_pre_attn_scalar: 20.0,
         rms_norm_eps: 1e-6,
         rope_theta: 1_000_000.0,
-        rope_scaling_factor: Some(8.0),
+        rope_scaling: RopeScaling::Linear(8.0),
         rope_local_base_freq: 10_000.0,
         sliding_window: 6,
         layer_types: every_nth_full(4, 3),
+        hidden_activation: Activation::GeluTanh,
+        attention_bias: false,
         final_logit_softcapping: Some(5.0),
         max_position_embeddings: 64,
+        tie_word_embeddings: true,
         bos_token_id: Some(2),
         eos_token_id: vec![1],
     }
@@ -101,14 +110,17 @@ pub(crate) fn gemma4() -> Gemma4 {
         rms_norm_eps: 1e-6,
         rope_local_base_freq: 10_000.0,
         rope_theta: 1_000_000.0,
-        partial_rotary_factor: 0.25,
+        rope_scaling: RopeScaling::Proportional(0.25),
         sliding_window: 6,
         layer_types: every_nth_full(6, 3),
         num_kv_shared_layers: 0,
         use_double_wide_mlp: false,
         per_layer_inputs: None,
+        hidden_activation: Activation::GeluTanh,
+        attention_bias: false,
         final_logit_softcapping: Some(30.0),
         max_position_embeddings: 64,
+        tie_word_embeddings: true,
         bos_token_id: Some(2),
         eos_token_id: vec![1],
     }
@@ -199,7 +211,7 @@ pub(crate) fn plain_gemma4(small: bool) -> Decoder {
             powers(32, 1_000_000.0).iter().enumerate().map(|(i, f)| if i < 4 { *f } else { 0.0 }).collect();
         let shares = small && at >= 3;
         Layer {
-            prefix: format!("model.language_model.layers.{at}"),
+            prefix: format!("model.layers.{at}"),
             kv_heads: if is_full { 1 } else { 2 },
             head_dim: if is_full { 32 } else { 16 },
             scale: 1.0,
@@ -215,7 +227,7 @@ pub(crate) fn plain_gemma4(small: bool) -> Decoder {
         }
     };
     Decoder {
-        prefix: "model.language_model",
+        prefix: "model",
         eps: 1e-6,
         gelu: true,
         gemma: true,
@@ -249,7 +261,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Box<dyn Architecture>, Decoder)> {
         high_frequency_factor: 4.0,
         original_context: 16,
     };
-    let scaled = Llama { rope_scaling: Some(scaling), ..llama() };
+    let scaled = Llama { rope_scaling: RopeScaling::Llama3(scaling), ..llama() };
     let mistral = Llama { sliding_window: Some(7), tie_word_embeddings: false, ..llama() };
     let plain_mistral = Decoder { tied: false, ..plain(2, |_, layer| Layer { window: 7, ..layer }) };
     let plain_scaled = plain(2, |_, layer| Layer { inverse_frequencies: llama3_frequencies(), ..layer });
@@ -271,8 +283,8 @@ pub(crate) fn options(chunk: usize) -> ModelOptions {
         cache: DType::F32,
         context: 24,
         chunk,
-        packing: None,
         logits: Logits::All,
+        ..ModelOptions::default()
     }
 }
 
@@ -291,8 +303,13 @@ pub(crate) fn build(
     Model::build(architecture, source, options).unwrap()
 }
 
-/// Logits of all positions, the text given in chunks of that many tokens.
+/// Logits that `forward` gives, the text given in chunks of that many tokens.
 pub(crate) fn run(file: Bytes, chunk: usize) -> Vec<Vec<f32>> {
+    run_by(file, chunk, |_| "forward")
+}
+
+/// The same with the method that the chunk of that number is given to.
+pub(crate) fn run_by(file: Bytes, chunk: usize, method: impl Fn(usize) -> &'static str) -> Vec<Vec<f32>> {
     let program = Program::load("model.pte", file, &[], &Options::default()).unwrap();
     let mut session = program.session().unwrap();
     let mut rows = Vec::new();
@@ -303,7 +320,7 @@ pub(crate) fn run(file: Bytes, chunk: usize) -> Vec<Vec<f32>> {
             HostTensor::from_slice(vec![1, ids.len()], &ids).unwrap().into(),
             HostTensor::from_slice(vec![1], &position).unwrap().into(),
         ];
-        let outputs = session.run("forward", &inputs).unwrap();
+        let outputs = session.run(method(number), &inputs).unwrap();
         let logits = outputs[0].to_tensor().unwrap().unwrap();
         rows.extend(logits.as_slice::<f32>().unwrap().chunks(VOCAB).map(<[f32]>::to_vec));
     }

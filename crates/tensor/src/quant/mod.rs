@@ -8,7 +8,7 @@ pub mod gguf;
 pub mod packed;
 mod scheme;
 
-pub use gguf::BlockFormat;
+pub use gguf::{BlockFormat, Groups, GroupsMut};
 pub use scheme::{Mode, Scheme};
 
 /// What can be wrong with a quantised row.

@@ -1,19 +1,21 @@
 //! A decoder in the making: the graph so far, its weights, and what every layer shares (positions, masks, counts).
 //!
-//! Thin over [`pteron_ir::Builder`]: one method an op that models use, each naming the part of the model in its error.
-//! Blocks are built on it; it knows no architecture.
+//! Thin over [`pteron_ir::Builder`]; errors name the part of the model. Blocks are built on it; it knows no architecture.
+
+mod ops;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pteron_ir::op::{FloatArg, IndexArg, IntArg};
 use pteron_ir::{Builder, Dim, Graph, Module, Op, Output, Ssa, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType};
 
 use crate::blocks::RingView;
-use crate::model::ModelOptions;
+use crate::model::{CacheLayer, ModelOptions};
 use crate::weights::{Recipe, Stored, encode};
 use crate::{ModelError, WeightSource};
+
+pub(crate) use ops::{literal, value};
 
 /// A decoder in the making.
 pub struct Net {
@@ -27,9 +29,42 @@ pub struct Net {
     tokens: ValueId,
     input_pos: ValueId,
     length: ValueId,
-    start: ValueId,
-    end: ValueId,
+    /// Read from `input_pos` by graphs that keep caches themselves.
+    start: Option<ValueId>,
+    end: Option<ValueId>,
+    all_logits: bool,
+    /// Whether state is handed in and out, so that several methods can have the same.
+    shares_state: bool,
+    shared: Vec<SharedBuffer>,
+    caches: Vec<CacheLayer>,
     pub(crate) rings: HashMap<(usize, usize), RingView>,
+}
+
+/// What one method is to be like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MethodKind {
+    pub(crate) name: &'static str,
+    pub(crate) all_logits: bool,
+    pub(crate) shares_state: bool,
+}
+
+/// State that several methods share: an input of the graph, and what it holds afterwards as an output.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedBuffer {
+    pub(crate) name: String,
+    pub(crate) ty: TensorType,
+    value: ValueId,
+    update: ValueId,
+}
+
+/// A method that is built.
+pub(crate) struct Built {
+    pub(crate) module: Module,
+    pub(crate) stored: Vec<Stored>,
+    /// Inputs after the method's own, and outputs after its logits.
+    pub(crate) shared: Vec<SharedBuffer>,
+    /// The session's caches by number, where keys and values are kept outside the graph.
+    pub(crate) caches: Vec<CacheLayer>,
 }
 
 /// Biases that are a multiple of scales and made when the program is loaded.
@@ -40,12 +75,13 @@ struct Derived {
     factor: f32,
 }
 
-/// The method's name, and its graph's.
-pub(crate) const METHOD: &str = "forward";
-
 impl Net {
-    pub(crate) fn new(source: Arc<dyn WeightSource>, options: ModelOptions) -> Result<Net, ModelError> {
-        let mut graph = Graph { name: METHOD.to_owned(), ..Graph::default() };
+    pub(crate) fn new(
+        source: Arc<dyn WeightSource>,
+        options: ModelOptions,
+        method: MethodKind,
+    ) -> Result<Net, ModelError> {
+        let mut graph = Graph { name: method.name.to_owned(), ..Graph::default() };
         let length = Dim::symbol(graph.symbols.add("T", 1, Some(options.chunk as i64)));
         let tokens = TensorType { dtype: DType::I64, shape: vec![Dim::known(1), length] };
         let tokens = graph.add_input("tokens", Type::Tensor(tokens));
@@ -61,13 +97,15 @@ impl Net {
             tokens,
             input_pos,
             length: tokens,
-            start: tokens,
-            end: tokens,
+            start: None,
+            end: None,
+            all_logits: method.all_logits,
+            shares_state: method.shares_state,
+            shared: Vec::new(),
+            caches: Vec::new(),
             rings: HashMap::new(),
         };
         net.length = net.op(Op::SymSize { a: tokens, dim: 1 })?;
-        net.start = net.op(Op::ItemInt { x: input_pos })?;
-        net.end = net.add_int(value(net.start), value(net.length))?;
         Ok(net)
     }
 
@@ -96,14 +134,28 @@ impl Net {
         self.length
     }
 
-    /// The position of the first token.
-    pub fn start(&self) -> ValueId {
-        self.start
+    /// The position of the first token, as a number.
+    pub fn start(&mut self) -> Result<ValueId, ModelError> {
+        if let Some(start) = self.start {
+            return Ok(start);
+        }
+        let start = self.op(Op::ItemInt { x: self.input_pos })?;
+        Ok(*self.start.insert(start))
     }
 
-    /// The position after the last token.
-    pub fn end(&self) -> ValueId {
-        self.end
+    /// The position after the last token, as a number.
+    pub fn end(&mut self) -> Result<ValueId, ModelError> {
+        if let Some(end) = self.end {
+            return Ok(end);
+        }
+        let start = self.start()?;
+        let end = self.add_int(value(start), value(self.length))?;
+        Ok(*self.end.insert(end))
+    }
+
+    /// Whether the method gives logits of all positions.
+    pub fn gives_all_logits(&self) -> bool {
+        self.all_logits
     }
 
     /// Names the part of the model that is built next, for errors.
@@ -192,32 +244,54 @@ impl Net {
 
     /// State that a session keeps, zeros at first.
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize]) -> ValueId {
-        self.builder.graph_mut().add_buffer(name, TensorType::known(dtype, shape))
+        let ty = TensorType::known(dtype, shape);
+        if !self.shares_state {
+            return self.builder.graph_mut().add_buffer(name, ty);
+        }
+        let value = self.builder.graph_mut().add_input(name, Type::Tensor(ty.clone()));
+        self.shared.push(SharedBuffer { name: name.to_owned(), ty, value, update: value });
+        value
     }
 
     /// What a buffer holds after the run.
     pub fn update(&mut self, buffer: ValueId, update: ValueId) {
+        if let Some(shared) = self.shared.iter_mut().find(|shared| shared.value == buffer) {
+            shared.update = update;
+            return;
+        }
         let buffers = &mut self.builder.graph_mut().buffers;
         if let Some(entry) = buffers.iter_mut().find(|entry| entry.value == buffer) {
             entry.update = update;
         }
     }
 
+    /// One more cache of the session for keys and values; its number.
+    pub(crate) fn session_cache(&mut self, layer: CacheLayer) -> i32 {
+        self.caches.push(layer);
+        self.caches.len() as i32 - 1
+    }
+
     /// The whole model as a module, with that value as its output.
-    pub(crate) fn finish(mut self, logits: ValueId) -> Result<(Module, Vec<Stored>), ModelError> {
+    pub(crate) fn finish(mut self, logits: ValueId) -> Result<Built, ModelError> {
         let init = self.load_time_graph()?;
         let mut main = self.builder.finish();
         let ty =
             main.ty(logits).cloned().ok_or_else(|| ModelError::configuration("the model gives nothing"))?;
         main.outputs.push(Output { name: "logits".to_owned(), value: logits, ty });
-        Ok((Module { init, main }, self.stored))
+        for shared in &self.shared {
+            let (name, ty) = (format!("{}.next", shared.name), Type::Tensor(shared.ty.clone()));
+            main.outputs.push(Output { name, value: shared.update, ty });
+        }
+        let module = Module { init, main };
+        Ok(Built { module, stored: self.stored, shared: self.shared, caches: self.caches })
     }
 
     fn load_time_graph(&mut self) -> Result<Option<Graph>, ModelError> {
         if self.derived.is_empty() {
             return Ok(None);
         }
-        let mut init = Builder::new(Graph { name: format!("{METHOD}.init"), ..Graph::default() });
+        let mut init =
+            Builder::new(Graph { name: format!("{}.init", self.builder.graph().name), ..Graph::default() });
         let mut factors: HashMap<String, ValueId> = HashMap::new();
         for derived in std::mem::take(&mut self.derived) {
             let scales = init.graph_mut().add_constant(&derived.scales, derived.ty.clone());
@@ -246,83 +320,5 @@ impl Net {
             }
         }
         Ok(Some(init.finish()))
-    }
-}
-
-/// An integer value as an argument.
-pub(crate) fn value(value: ValueId) -> IntArg<ValueId> {
-    IntArg::Value(value)
-}
-
-/// A plain number as an argument.
-pub(crate) fn literal(number: usize) -> IntArg<ValueId> {
-    IntArg::Literal(number as i64)
-}
-
-/// The ops that models are made of, by what they are called on paper.
-impl Net {
-    /// `a + b`.
-    pub fn add(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, ModelError> {
-        self.op(Op::Add { a, b })
-    }
-
-    /// `a * b`.
-    pub fn multiply(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, ModelError> {
-        self.op(Op::Multiply { a, b })
-    }
-
-    /// `x` times a number, which is rounded to `x`'s dtype first.
-    pub fn scaled(&mut self, x: ValueId, factor: f32) -> Result<ValueId, ModelError> {
-        let factor = self.scalar(factor, self.dtype(x).unwrap_or(DType::F32));
-        self.multiply(x, factor)
-    }
-
-    /// `x` in another dtype; itself where it has that.
-    pub fn cast(&mut self, x: ValueId, dtype: DType) -> Result<ValueId, ModelError> {
-        if self.dtype(x) == Some(dtype) { Ok(x) } else { self.op(Op::AsType { x, scalar_type: dtype }) }
-    }
-
-    /// The same elements as `[1, T, ...sizes]`.
-    pub fn split_tokens(&mut self, x: ValueId, sizes: &[usize]) -> Result<ValueId, ModelError> {
-        let mut shape = vec![literal(1), value(self.length)];
-        shape.extend(sizes.iter().map(|&size| literal(size)));
-        self.op(Op::Reshape { x, shape })
-    }
-
-    /// Swaps the axes of tokens and heads.
-    pub fn swap_heads(&mut self, x: ValueId) -> Result<ValueId, ModelError> {
-        self.op(Op::Transpose { x, perm: vec![0, 2, 1, 3] })
-    }
-
-    /// One slice of an axis, without that axis.
-    pub fn pick(&mut self, x: ValueId, index: i64, axis: i32) -> Result<ValueId, ModelError> {
-        self.op(Op::Take { x, index: IndexArg::Literal(index), axis })
-    }
-
-    /// Rows by token.
-    pub fn rows(&mut self, x: ValueId, tokens: ValueId) -> Result<ValueId, ModelError> {
-        self.op(Op::Take { x, index: IndexArg::Tensor(tokens), axis: 0 })
-    }
-
-    pub(crate) fn add_int(&mut self, a: IntArg<ValueId>, b: IntArg<ValueId>) -> Result<ValueId, ModelError> {
-        self.op(Op::AddInt { a, b })
-    }
-
-    pub(crate) fn subtract_int(
-        &mut self,
-        a: IntArg<ValueId>,
-        b: IntArg<ValueId>,
-    ) -> Result<ValueId, ModelError> {
-        self.op(Op::SubtractInt { a, b })
-    }
-
-    /// The whole numbers below a bound.
-    pub(crate) fn range(&mut self, stop: IntArg<ValueId>) -> Result<ValueId, ModelError> {
-        self.op(Op::ARange { start: literal(0), stop, step: literal(1), scalar_type: Some(DType::I64) })
-    }
-
-    /// An integer of the graph as a tensor of rank 0.
-    pub(crate) fn int_tensor(&mut self, number: ValueId) -> Result<ValueId, ModelError> {
-        self.op(Op::Full { shape: vec![], v: FloatArg::Value(number), scalar_type: DType::I64 })
     }
 }

@@ -1,0 +1,197 @@
+//! From a checkpoint to a program: which options, what travels beside the graph, how it is written.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::Path;
+use std::rc::Rc;
+
+use pteron_format::WriteOptions;
+use pteron_format::assemble::ProgramWriter;
+use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightReport};
+use pteron_tensor::{Bytes, DType};
+use serde_json::json;
+
+use crate::{Checkpoint, CheckpointError};
+
+/// Positions that caches hold unless more are asked for: longer ones cost memory in every session.
+const USUAL_CONTEXT: usize = 4096;
+/// Tokens of the largest input unless another number is asked for.
+const USUAL_CHUNK: usize = 512;
+
+/// What a program is to be like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExportOptions {
+    /// The dtype that activations and caches have: f32, bf16 or f16.
+    pub activations: DType,
+    /// How matrices are packed; by default as the checkpoint has them.
+    pub quantization: Quantization,
+    /// Positions that fit into the caches; without, what the model was made for, up to 4,096.
+    pub context: Option<usize>,
+    /// Tokens of the largest input; without, 512, or the context where that is shorter.
+    pub chunk: Option<usize>,
+    /// Where keys and values are kept.
+    pub kv: KvCache,
+    /// Whether there is a second method `forward_all` with the logits of all positions.
+    pub all_logits: bool,
+}
+
+impl Default for ExportOptions {
+    fn default() -> ExportOptions {
+        ExportOptions {
+            activations: DType::BF16,
+            quantization: Quantization::default(),
+            context: None,
+            chunk: None,
+            kv: KvCache::InGraph,
+            all_logits: false,
+        }
+    }
+}
+
+impl ExportOptions {
+    fn model(&self, longest: usize) -> ModelOptions {
+        let context = self.context.unwrap_or(longest.min(USUAL_CONTEXT));
+        ModelOptions {
+            activations: self.activations,
+            cache: self.activations,
+            context,
+            chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(context)),
+            quantization: self.quantization.clone(),
+            logits: if self.all_logits { Logits::Both } else { Logits::Last },
+            kv: self.kv,
+        }
+    }
+}
+
+/// How far writing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of weights written.
+    pub written: u64,
+    /// Bytes of all weights.
+    pub total: u64,
+}
+
+/// A checkpoint with the program that it becomes. Nothing has been read of the weights but names and shapes.
+pub struct Export<'c> {
+    checkpoint: &'c Checkpoint,
+    model: Model,
+    options: ModelOptions,
+}
+
+impl<'c> Export<'c> {
+    /// Builds the graphs; whatever the checkpoint lacks is an error here, before anything is written.
+    pub fn new(checkpoint: &'c Checkpoint, options: &ExportOptions) -> Result<Export<'c>, CheckpointError> {
+        let longest = checkpoint.architecture.facts().context;
+        let options = options.model(longest);
+        if options.context > longest {
+            let context = options.context;
+            let problem = format!(
+                "a context of {context} positions where the model was made for {longest}; ask for at most that"
+            );
+            return Err(pteron_models::ModelError::Configuration { problem }.into());
+        }
+        let architecture = checkpoint.architecture.as_ref();
+        let model = Model::build(architecture, checkpoint.weights.clone(), options.clone())?;
+        Ok(Export { checkpoint, model, options })
+    }
+
+    /// What the program is like, all choices made.
+    pub fn options(&self) -> &ModelOptions {
+        &self.options
+    }
+
+    /// Bytes of all weights as the program stores them.
+    pub fn weight_bytes(&self) -> u64 {
+        self.model.weight_bytes()
+    }
+
+    /// What became of each packed matrix; complete once the program has been written.
+    pub fn reports(&self) -> Vec<WeightReport> {
+        self.model.reports()
+    }
+
+    /// Writes the program as a file that appears whole or not at all; its bytes.
+    pub fn write_file(
+        &self,
+        path: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<u64, CheckpointError> {
+        Ok(self.program(progress)?.write_file(path, &WriteOptions::default())?)
+    }
+
+    /// Writes the program; its bytes.
+    pub fn write(
+        &self,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<u64, CheckpointError> {
+        Ok(self.program(progress)?.write(&WriteOptions::default(), out)?)
+    }
+
+    fn program<'p>(
+        &self,
+        progress: &'p mut dyn FnMut(Progress),
+    ) -> Result<ProgramWriter<'p>, CheckpointError> {
+        let total = self.weight_bytes();
+        // Weights are written one after another, by closures that all report to one place.
+        let state = Rc::new(RefCell::new((0, progress)));
+        let mut program = self.model.program(move |bytes| {
+            let (written, progress) = &mut *state.borrow_mut();
+            *written += bytes;
+            progress(Progress { written: *written, total });
+        })?;
+        self.name_beside(&mut program)?;
+        Ok(program)
+    }
+
+    /// What runners need beside the graph, under `pteron.` names that other runtimes skip.
+    fn name_beside(&self, program: &mut ProgramWriter<'_>) -> Result<(), CheckpointError> {
+        let mut name =
+            |key: &str, bytes: &[u8]| program.name(&format!("pteron.{key}"), Bytes::copy_of(bytes));
+        if let Some(tokenizer) = &self.checkpoint.tokenizer {
+            name("tokenizer", &tokenizer.bytes)?;
+            name("tokenizer.format", tokenizer.format.name().as_bytes())?;
+            name("tokenizer.config", json!(tokenizer.config).to_string().as_bytes())?;
+        }
+        let templates = &self.checkpoint.chat_templates;
+        if let Some(template) = &templates.default {
+            name("chat_template", template.as_bytes())?;
+        }
+        for (key, template) in &templates.named {
+            name(&format!("chat_template.{key}"), template.as_bytes())?;
+        }
+        name("provenance", self.provenance().to_string().as_bytes())?;
+        Ok(())
+    }
+
+    /// What the program was made from, by which version, with which options.
+    fn provenance(&self) -> serde_json::Value {
+        let options = &self.options;
+        json!({
+            "made_by": format!("pteron {}", env!("CARGO_PKG_VERSION")),
+            "source": self.checkpoint.origin,
+            "options": {
+                "activations": options.activations.to_string(),
+                "quantize": options.quantization.to_string(),
+                "context": options.context,
+                "chunk": options.chunk,
+                "kv": match options.kv {
+                    KvCache::InGraph => "in-graph",
+                    KvCache::OffGraph => "off-graph",
+                },
+                "all_logits": options.logits == Logits::Both,
+            },
+        })
+    }
+}
+
+/// Writes a checkpoint as a program, a file that appears whole or not at all; its bytes.
+pub fn export(
+    checkpoint: &Checkpoint,
+    options: &ExportOptions,
+    path: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, CheckpointError> {
+    Export::new(checkpoint, options)?.write_file(path, progress)
+}

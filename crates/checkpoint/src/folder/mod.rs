@@ -1,0 +1,99 @@
+//! A Hugging Face folder as a model: configuration, weights, tokenizer.
+
+mod json;
+mod mlx;
+mod names;
+mod safetensors;
+mod tokenizer;
+mod torchao;
+mod weights;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pteron_models::Config;
+use pteron_models::architectures::{self, FAMILIES};
+use serde_json::Value;
+
+use self::names::{Head, Names};
+use self::safetensors::Tensors;
+use self::weights::FolderWeights;
+use crate::{Checkpoint, CheckpointError, Origin};
+
+/// Larger than any configuration.
+const LARGEST_CONFIG: u64 = 16 << 20;
+
+/// Opens a folder with a `config.json`.
+pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    let path = folder.join("config.json");
+    if !path.is_file() {
+        return Err(CheckpointError::NotACheckpoint {
+            path: folder.to_owned(),
+            problem: "it has no config.json; a Hugging Face folder with safetensors or a GGUF file is read"
+                .into(),
+        });
+    }
+    let file = json::read(&path, LARGEST_CONFIG)?;
+    let quantization = Quantization::of(&file);
+    let wrong = |error: pteron_models::ConfigError| CheckpointError::configuration(&path, error.to_string());
+    let mut config = Config::new(file).map_err(wrong)?;
+    let architecture = config.family().map_err(wrong)?.to_owned();
+    let family = architectures::family(&architecture).ok_or_else(|| CheckpointError::Architecture {
+        path: path.clone(),
+        name: architecture.clone(),
+        known: FAMILIES.iter().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
+    })?;
+    let generation = folder.join("generation_config.json");
+    if let Some(Value::Object(generation)) = json::read_optional(&generation, LARGEST_CONFIG)? {
+        // What ends a text is decided where texts are generated.
+        for key in ["eos_token_id", "bos_token_id"] {
+            if let Some(value) = generation.get(key).filter(|value| !value.is_null()) {
+                config.set(key, value.clone());
+            }
+        }
+    }
+    let tensors = Tensors::open(folder)?;
+    let names = Names::of(&tensors);
+    match names.head(&tensors)? {
+        Head::Absent => {}
+        head => config.set("tie_word_embeddings", Value::Bool(head == Head::Copy)),
+    }
+    let name = folder.canonicalize().ok();
+    let name = name.as_deref().unwrap_or(folder).file_name().map(|name| name.to_string_lossy().into_owned());
+    let origin = Origin {
+        format: "huggingface".to_owned(),
+        name: name.unwrap_or_default(),
+        architecture,
+        files: tensors.files(),
+    };
+    let architecture = family.read(&config).map_err(wrong)?;
+    let (tokenizer, chat_templates) = tokenizer::read(folder)?;
+    let weights = Arc::new(FolderWeights::new(tensors, names, quantization));
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
+}
+
+/// What the configuration says of weights in few bits.
+enum Quantization {
+    /// Nothing.
+    None,
+    /// MLX's block: defaults, and settings by module.
+    Mlx(mlx::Settings),
+    /// Weights that torchao quantised; their files say how.
+    Torchao,
+    /// Something else, by its name.
+    Other(String),
+}
+
+impl Quantization {
+    fn of(config: &Value) -> Quantization {
+        let block = config.get("quantization").filter(|block| block.is_object());
+        let block = block.or_else(|| config.get("quantization_config")).and_then(Value::as_object);
+        let block = block.or_else(|| config.get("text_config")?.get("quantization_config")?.as_object());
+        let Some(block) = block else { return Quantization::None };
+        match block.get("quant_method").and_then(Value::as_str) {
+            Some("torchao") => Quantization::Torchao,
+            Some(other) => Quantization::Other(other.to_owned()),
+            None => Quantization::Mlx(mlx::Settings::new(block.clone())),
+        }
+    }
+}

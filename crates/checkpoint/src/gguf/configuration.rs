@@ -1,0 +1,323 @@
+//! A GGUF file's metadata in the words of a `config.json`. What a file leaves to its readers (Gemma 3's second rope base,
+//! whether a head is tied) is found in its tensors or stated here.
+
+use pteron_gguf::{Gguf, Metadata, Value as Stored};
+use serde_json::{Map, Value, json};
+
+use super::names::Family;
+use super::tokenizer::{ends, token_id};
+use super::weights::Heads;
+
+#[cfg(test)]
+mod tests;
+
+/// The rope base of Gemma's sliding layers, which files of Gemma 3 do not name.
+const LOCAL_ROPE_BASE: f64 = 10_000.0;
+/// Every so many layers of Gemma 3 and 4 one is full, where a file does not say it by layer.
+const GEMMA_PATTERN: u64 = 6;
+/// Layers of Gemma 3 27B, whose queries alone are not scaled by the size of a head.
+const GEMMA3_27B_LAYERS: u64 = 62;
+
+/// A configuration, and what weights need of it.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    pub(super) json: Value,
+    pub(super) heads: Heads,
+}
+
+impl Configuration {
+    /// Reads the metadata of a file of that architecture; what is wrong with it, in words.
+    pub(super) fn read(file: &Gguf, architecture: &str, family: Family) -> Result<Configuration, String> {
+        let keys = Keys { file, metadata: file.metadata(), architecture };
+        let mut config = keys.common()?;
+        let model_type = match family {
+            // Mistral's files call themselves Llama; only the window tells.
+            Family::Llama if keys.integer("attention.sliding_window")?.is_some() => "mistral",
+            Family::Gemma3 => "gemma3_text",
+            Family::Gemma4 => "gemma4_text",
+            Family::Llama | Family::Qwen2 | Family::Qwen3 => architecture,
+        };
+        config.insert("model_type".into(), model_type.into());
+        if family != Family::Gemma4 {
+            for key in ["attention.head_count_kv", "feed_forward_length"] {
+                keys.shared(key, &keys.by_layer(key)?.unwrap_or_default(), |_| true)?;
+            }
+        }
+        match family {
+            Family::Llama => {
+                config.insert("attention_bias".into(), keys.has("blk.0.attn_output.bias").into());
+                config.insert("mlp_bias".into(), keys.has("blk.0.ffn_down.bias").into());
+            }
+            Family::Qwen2 | Family::Qwen3 => {}
+            Family::Gemma3 => keys.gemma3(&mut config)?,
+            Family::Gemma4 => keys.gemma4(&mut config)?,
+        }
+        let count = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
+        let heads = Heads { queries: count("num_attention_heads"), keys: count("num_key_value_heads") };
+        Ok(Configuration { json: Value::Object(config), heads })
+    }
+}
+
+/// A file's metadata under the prefix of its architecture.
+struct Keys<'a> {
+    file: &'a Gguf,
+    metadata: Metadata<'a>,
+    architecture: &'a str,
+}
+
+impl Keys<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    fn integer(&self, key: &str) -> Result<Option<u64>, String> {
+        self.metadata.integer(&self.key(key)).map_err(|error| error.to_string())
+    }
+
+    fn needed(&self, key: &str) -> Result<u64, String> {
+        self.integer(key)?.ok_or_else(|| format!("the metadata lacks {:?}", self.key(key)))
+    }
+
+    /// A number that JSON can say.
+    fn float(&self, key: &str) -> Result<Option<f64>, String> {
+        match self.metadata.float(&self.key(key)).map_err(|error| error.to_string())? {
+            Some(number) if !number.is_finite() => Err(format!("{:?} is {number}", self.key(key))),
+            number => Ok(number),
+        }
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.file.tensor(tensor).is_some()
+    }
+
+    /// The number of layers, each of which has tensors: a number alone must not cost memory.
+    fn layers(&self) -> Result<usize, String> {
+        let (layers, tensors) = (self.needed("block_count")?, self.file.tensors().len());
+        match usize::try_from(layers) {
+            Ok(layers) if layers <= tensors => Ok(layers),
+            _ => {
+                Err(format!("{:?} is {layers}, and the file has {tensors} tensors", self.key("block_count")))
+            }
+        }
+    }
+
+    /// A number for each layer, from one for all of them or from a list.
+    fn by_layer(&self, key: &str) -> Result<Option<Vec<u64>>, String> {
+        let (layers, name) = (self.layers()?, self.key(key));
+        let wrong = || format!("{name:?} is neither a number nor a list of {layers} numbers");
+        match self.metadata.get(&name) {
+            None => Ok(None),
+            Some(Stored::Array(list)) if list.len() == layers => {
+                let numbers = list.values().map(|value| value.as_u64()).collect::<Option<Vec<_>>>();
+                numbers.map(Some).ok_or_else(wrong)
+            }
+            Some(value) => value.as_u64().map(|number| Some(vec![number; layers])).ok_or_else(wrong),
+        }
+    }
+
+    /// The one number that all those layers share.
+    fn shared(
+        &self,
+        key: &str,
+        numbers: &[u64],
+        pick: impl Fn(usize) -> bool,
+    ) -> Result<Option<u64>, String> {
+        let mut picked =
+            numbers.iter().enumerate().filter(|(layer, _)| pick(*layer)).map(|(_, &number)| number);
+        let first = picked.next();
+        match picked.find(|&other| Some(other) != first) {
+            None => Ok(first),
+            Some(other) => Err(format!(
+                "{:?} is {} in one layer and {other} in another of its kind, which is not supported",
+                self.key(key),
+                first.unwrap_or(0)
+            )),
+        }
+    }
+
+    /// What all families have.
+    fn common(&self) -> Result<Map<String, Value>, String> {
+        let embedding =
+            self.file.tensor("token_embd.weight").ok_or("the tensor token_embd.weight is missing")?;
+        let hidden = self.needed("embedding_length")?;
+        let heads = self.by_layer("attention.head_count")?;
+        let heads =
+            heads.ok_or_else(|| format!("the metadata lacks {:?}", self.key("attention.head_count")))?;
+        let heads = self.shared("attention.head_count", &heads, |_| true)?.unwrap_or(0);
+        let kv_heads = self.by_layer("attention.head_count_kv")?;
+        let kv_heads = kv_heads.and_then(|list| list.first().copied()).unwrap_or(heads);
+        let inner = self.by_layer("feed_forward_length")?.and_then(|list| list.first().copied());
+        let inner =
+            inner.ok_or_else(|| format!("the metadata lacks {:?}", self.key("feed_forward_length")))?;
+        let head_dim = match self.integer("attention.key_length")? {
+            Some(size) => size,
+            None => hidden.checked_div(heads).unwrap_or(0),
+        };
+        for key in ["attention.value_length", "rope.dimension_count"] {
+            match self.integer(key)? {
+                Some(size) if size != head_dim => {
+                    let key = self.key(key);
+                    return Err(format!(
+                        "{key:?} is {size} where heads have {head_dim}, which is not supported"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        let mut config = Map::new();
+        let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
+        set("vocab_size", embedding.shape().first().copied().unwrap_or(0).into());
+        set("hidden_size", hidden.into());
+        set("intermediate_size", inner.into());
+        set("num_hidden_layers", self.layers()?.into());
+        set("num_attention_heads", heads.into());
+        set("num_key_value_heads", kv_heads.into());
+        set("head_dim", head_dim.into());
+        set("max_position_embeddings", self.needed("context_length")?.into());
+        set("tie_word_embeddings", (!self.has("output.weight")).into());
+        for (from, to) in [
+            ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+            ("rope.freq_base", "rope_theta"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ] {
+            if let Some(number) = self.float(from)? {
+                set(to, number.into());
+            }
+        }
+        if let Some(window) = self.integer("attention.sliding_window")? {
+            set("sliding_window", window.into());
+        }
+        if let Some(scaling) = self.rope_scaling()? {
+            set("rope_scaling", scaling);
+        }
+        if let Some(bos) = token_id(self.metadata, "bos").map_err(|error| error.to_string())? {
+            set("bos_token_id", bos.into());
+        }
+        set("eos_token_id", ends(self.metadata).map_err(|error| error.to_string())?.into());
+        Ok(config)
+    }
+
+    /// How rope frequencies are changed: by a divisor each, or by one factor.
+    fn rope_scaling(&self) -> Result<Option<Value>, String> {
+        if let Some(tensor) = self.file.tensor("rope_freqs.weight") {
+            let mut divisors = vec![0.0; tensor.elements()];
+            let whole = 0..divisors.len();
+            self.file.decode(tensor, whole, &mut divisors).map_err(|error| error.to_string())?;
+            return Ok(Some(json!({"rope_type": "divisors", "divisors": divisors})));
+        }
+        let name = self.key("rope.scaling.type");
+        let kind = self.metadata.text(&name).map_err(|error| error.to_string())?;
+        let factor = match self.float("rope.scaling.factor")? {
+            // Files before the key of the type had only this one.
+            None => self.float("rope.scale_linear")?,
+            factor => factor,
+        };
+        Ok(match (kind, factor) {
+            (Some("none"), _) | (None, None) => None,
+            (None | Some("linear"), Some(factor)) => Some(json!({"rope_type": "linear", "factor": factor})),
+            (Some(kind), _) => Some(json!({"rope_type": kind})),
+        })
+    }
+
+    /// Which layers slide, as `layer_types`.
+    fn layer_types(&self) -> Result<Vec<bool>, String> {
+        let (layers, name) = (self.layers()?, self.key("attention.sliding_window_pattern"));
+        let wrong = || format!("{name:?} is neither a number nor a list of {layers} truth values");
+        match self.metadata.get(&name) {
+            Some(Stored::Array(list)) if list.len() == layers => {
+                list.bools().map(Iterator::collect).ok_or_else(wrong)
+            }
+            Some(Stored::Array(_)) => Err(wrong()),
+            pattern => {
+                let pattern = pattern.map_or(Some(GEMMA_PATTERN), |pattern| pattern.as_u64());
+                let pattern = pattern.filter(|&pattern| pattern > 0).ok_or_else(wrong)?;
+                Ok((1..=layers as u64).map(|layer| !layer.is_multiple_of(pattern)).collect())
+            }
+        }
+    }
+
+    fn gemma3(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let sliding = self.layer_types()?;
+        config.insert("layer_types".into(), named(&sliding));
+        let local = self.float("rope.freq_base_swa")?.unwrap_or(LOCAL_ROPE_BASE);
+        config.insert("rope_local_base_freq".into(), local.into());
+        // As llama.cpp has it: the file does not say.
+        let number = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let scalar = match self.float("attention.scale")? {
+            Some(scale) if scale > 0.0 => json!((scale * scale).recip()),
+            Some(scale) => return Err(format!("{:?} is {scale}", self.key("attention.scale"))),
+            None if number("num_hidden_layers") == GEMMA3_27B_LAYERS => {
+                number("hidden_size").checked_div(number("num_attention_heads")).unwrap_or(0).into()
+            }
+            None => number("head_dim").into(),
+        };
+        config.insert("query_pre_attn_scalar".into(), scalar);
+        Ok(())
+    }
+
+    /// Full layers are the main case of Gemma 4's keys, sliding ones have keys of their own.
+    fn gemma4(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let sliding = self.layer_types()?;
+        let shared_layers = self.integer("attention.shared_kv_layers")?.unwrap_or(0) as usize;
+        let first_shared = sliding.len().saturating_sub(shared_layers);
+        if let Some(kv_heads) = self.by_layer("attention.head_count_kv")? {
+            let key = "attention.head_count_kv";
+            // What layers say that share their keys counts for nothing.
+            let of = |kind: bool| {
+                self.shared(key, &kv_heads, |layer| layer < first_shared && sliding[layer] == kind)
+            };
+            let (full, local) = (of(false)?, of(true)?);
+            let either = full.or(local).unwrap_or(0);
+            config.insert("num_key_value_heads".into(), local.unwrap_or(either).into());
+            config.insert("num_global_key_value_heads".into(), full.unwrap_or(either).into());
+        }
+        let own_full = (0..first_shared).find(|&layer| !sliding[layer]);
+        let keys_are_values = own_full.is_some_and(|layer| !self.has(&format!("blk.{layer}.attn_v.weight")));
+        config.insert("attention_k_eq_v".into(), keys_are_values.into());
+        let differ = config.get("num_key_value_heads") != config.get("num_global_key_value_heads");
+        if differ && !keys_are_values {
+            return Err("full layers have values and another number of key heads than sliding ones".into());
+        }
+        let global = config.get("head_dim").cloned().unwrap_or_default();
+        if let Some(local) = self.integer("attention.key_length_swa")? {
+            config.insert("head_dim".into(), local.into());
+        }
+        config.insert("global_head_dim".into(), global);
+        config.insert("layer_types".into(), named(&sliding));
+        config.insert("num_kv_shared_layers".into(), shared_layers.into());
+        let inner = config.get("intermediate_size").and_then(Value::as_u64).unwrap_or(0);
+        let last = self.file.tensor(&format!("blk.{}.ffn_gate.weight", sliding.len().saturating_sub(1)));
+        let widest = last.and_then(|tensor| tensor.shape().first().copied()).unwrap_or(0) as u64;
+        config.insert("use_double_wide_mlp".into(), (shared_layers > 0 && widest == inner * 2).into());
+        let per_layer = self.integer("embedding_length_per_layer_input")?.unwrap_or(0);
+        config.insert("hidden_size_per_layer_input".into(), per_layer.into());
+        if let Some(table) = self.file.tensor("per_layer_token_embd.weight") {
+            let rows = table.shape().first().copied().unwrap_or(0);
+            config.insert("vocab_size_per_layer_input".into(), rows.into());
+        }
+        self.gemma4_rope(config)
+    }
+
+    fn gemma4_rope(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let mut full = match config.remove("rope_scaling") {
+            Some(Value::Object(scaling)) => scaling,
+            _ => {
+                return Err(
+                    "the tensor rope_freqs.weight is missing, which says how much of a head turns".into()
+                );
+            }
+        };
+        if let Some(theta) = config.remove("rope_theta") {
+            full.insert("rope_theta".into(), theta);
+        }
+        let local = self.float("rope.freq_base_swa")?.unwrap_or(LOCAL_ROPE_BASE);
+        let local = json!({"rope_type": "default", "rope_theta": local});
+        config.insert("rope_parameters".into(), json!({"full_attention": full, "sliding_attention": local}));
+        Ok(())
+    }
+}
+
+/// `layer_types` as a configuration has them.
+fn named(sliding: &[bool]) -> Value {
+    sliding.iter().map(|&slides| if slides { "sliding_attention" } else { "full_attention" }).collect()
+}

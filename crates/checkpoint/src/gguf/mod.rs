@@ -1,0 +1,77 @@
+//! GGUF files as models: their configuration, weights and tokenizer.
+//!
+//! The metadata is said again in the words of a `config.json`, so that architectures are read in one place whatever
+//! they come in; tensors are found under the names that architectures ask for; rows that llama.cpp moved are moved
+//! back. Quantised blocks become packed codes without loss:
+//!
+//! | blocks | codes | scales |
+//! | --- | --- | --- |
+//! | Q4_0, Q5_0, Q8_0 | 4, 5 and 8 bits around the middle, groups of 32 | f16; biases follow from them at load |
+//! | Q4_1, Q5_1 | 4 and 5 bits, groups of 32 | f16, with biases |
+//! | Q4_K, Q5_K | 4 and 5 bits, groups of 32 | f32, with biases |
+//! | Q2_K | 2 bits, groups of 16 | f32, with biases |
+//! | Q3_K, Q6_K | 3 and 6 bits around the middle, groups of 16 | f32; biases follow from them at load |
+//!
+//! To read a further architecture: its rows in `names`, and in `configuration` what its metadata says beyond the keys that
+//! all have.
+
+mod configuration;
+mod names;
+mod tokenizer;
+mod weights;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use pteron_format::map::MappedFile;
+use pteron_gguf::{Gguf, Limits};
+use pteron_models::Config;
+use pteron_models::architectures::family;
+
+use crate::{Checkpoint, CheckpointError, Origin};
+use configuration::Configuration;
+use names::{Family, KNOWN};
+use weights::GgufWeights;
+
+/// Opens a GGUF file.
+pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    let refused = |problem: String| CheckpointError::file(path, problem);
+    let mapped = MappedFile::open(path, &pteron_format::Limits::default())
+        .map_err(|error| refused(error.to_string()))?;
+    let file =
+        Gguf::read(mapped.to_bytes(), &Limits::default()).map_err(|error| refused(error.to_string()))?;
+    let metadata = file.metadata();
+    if metadata.integer("split.count").is_ok_and(|count| count.is_some_and(|count| count > 1)) {
+        let problem =
+            "it is one part of a model in several files; join them first (llama-gguf-split --merge)";
+        return Err(refused(problem.into()));
+    }
+    let name = metadata.text("general.architecture").map_err(|error| refused(error.to_string()))?;
+    let name = name.ok_or_else(|| refused("it names no architecture (general.architecture)".into()))?;
+    let known = || CheckpointError::Architecture {
+        path: path.to_owned(),
+        name: name.to_owned(),
+        known: KNOWN.join(", "),
+    };
+    let names = Family::of(name).ok_or_else(known)?;
+    let wrong = |problem: String| CheckpointError::configuration(path, problem);
+    names.check_tensors(&file).map_err(wrong)?;
+    let configuration = Configuration::read(&file, name, names).map_err(wrong)?;
+    let config = Config::new(configuration.json).map_err(|error| wrong(error.to_string()))?;
+    let built = config.family().ok().and_then(family).ok_or_else(known)?;
+    let architecture = built.read(&config).map_err(|error| wrong(error.to_string()))?;
+    let tokenizer = tokenizer::extract(&file).map_err(|error| refused(error.to_string()))?;
+    let chat_templates = tokenizer::chat_templates(&file);
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let origin = Origin {
+        format: "gguf".to_owned(),
+        name: metadata.get("general.name").and_then(|name| name.as_str()).unwrap_or(&file_name).to_owned(),
+        architecture: name.to_owned(),
+        files: BTreeMap::from([(file_name, mapped.to_bytes().len() as u64)]),
+    };
+    let blocks = File::open(path).map_err(|error| CheckpointError::io(path, error))?;
+    let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
+}

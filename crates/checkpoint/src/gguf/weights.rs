@@ -1,0 +1,285 @@
+//! The weights of a GGUF file, as architectures ask for them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use pteron_gguf::{Gguf, GgufError, Tensor};
+use pteron_models::parallel::{over_rows, threads_for};
+use pteron_models::{Form, Packing, Part, WeightError, WeightSource, encode};
+use pteron_tensor::DType;
+use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, packed};
+
+use super::names::Family;
+
+/// Bytes of blocks taken apart at a time, and a little more where rows have to be moved.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Query and key/value heads, where rows have to be moved within them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heads {
+    pub(super) queries: usize,
+    pub(super) keys: usize,
+}
+
+/// The weights of a file. Blocks are read, not mapped: an export then needs memory for what it holds at the moment, and a
+/// file that somebody cuts short is an error and not the end of the process.
+pub(super) struct GgufWeights {
+    header: Gguf,
+    file: Mutex<File>,
+    family: Family,
+    heads: Heads,
+}
+
+impl GgufWeights {
+    pub(super) fn new(header: Gguf, file: File, family: Family, heads: Heads) -> GgufWeights {
+        GgufWeights { header, file: Mutex::new(file), family, heads }
+    }
+
+    /// Some bytes of a tensor.
+    fn read(&self, tensor: &Tensor, bytes: Range<usize>) -> io::Result<Vec<u8>> {
+        let whole = tensor.range();
+        if bytes.start > bytes.end || bytes.end > whole.len() {
+            return Err(io::Error::other("a read past its end"));
+        }
+        let mut out = vec![0; bytes.len()];
+        // A panic elsewhere leaves the file at another place, and every read seeks first.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start((whole.start + bytes.start) as u64))?;
+        file.read_exact(&mut out)?;
+        Ok(out)
+    }
+
+    /// Neighbouring elements as the file has them.
+    fn decode(
+        &self,
+        tensor: &Tensor,
+        format: BlockFormat,
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> io::Result<()> {
+        let (len, size) = (format.block_len(), format.block_bytes());
+        let blocks = elements.start / len..elements.end.div_ceil(len);
+        let bytes = self.read(tensor, blocks.start * size..blocks.end * size)?;
+        let mut whole = vec![0.0; blocks.len() * len];
+        format.dequantise(&bytes, &mut whole).map_err(io::Error::other)?;
+        out.copy_from_slice(&whole[elements.start - blocks.start * len..][..elements.len()]);
+        Ok(())
+    }
+
+    /// The tensor of that name, in that shape and of a type that is read.
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<(&Tensor, BlockFormat), WeightError> {
+        let tensor = self.family.tensor_name(name).and_then(|stored| self.header.tensor(&stored));
+        let tensor = tensor.ok_or_else(|| WeightError::Missing { name: self.both_names(name) })?;
+        if tensor.shape() != shape {
+            let (name, found) = (self.both_names(name), tensor.shape().to_vec());
+            return Err(WeightError::Shape { name, found, wanted: shape.to_vec() });
+        }
+        match tensor.ty().format() {
+            Some(format) => Ok((tensor, format)),
+            None => {
+                let ty = tensor.ty();
+                let problem = GgufError::UnsupportedTensorType { name: tensor.name().to_owned(), ty };
+                Err(WeightError::Read { name: name.to_owned(), problem: problem.to_string() })
+            }
+        }
+    }
+
+    /// A weight's name, with its name in the file.
+    fn both_names(&self, name: &str) -> String {
+        match self.family.tensor_name(name) {
+            Some(stored) => format!("{stored} ({name})"),
+            None => name.to_owned(),
+        }
+    }
+
+    /// Where the rows of a weight lie in the file.
+    fn rows(&self, name: &str, shape: &[usize]) -> Result<Rows, WeightError> {
+        let rows = shape.first().copied().unwrap_or(1);
+        if !self.family.pairs_rows(name) {
+            return Ok(Rows { head: None });
+        }
+        let heads = if name.contains(".q_proj.") { self.heads.queries } else { self.heads.keys };
+        if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
+            let problem = format!("{rows} rows are not {heads} heads of neighbouring pairs");
+            return Err(WeightError::Read { name: name.to_owned(), problem });
+        }
+        Ok(Rows { head: Some(rows / heads) })
+    }
+
+    fn read_error(&self, name: &str, problem: impl ToString) -> WeightError {
+        WeightError::Read { name: self.both_names(name), problem: problem.to_string() }
+    }
+}
+
+/// Where the rows of a weight lie in the file.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// Rows of a head, where they lie in neighbouring pairs.
+    head: Option<usize>,
+}
+
+impl Rows {
+    /// The place in the file of a row as published: row `i` of the first half of a head and row `i` of the second are
+    /// neighbours there.
+    fn stored(self, row: usize) -> usize {
+        let Some(size) = self.head else { return row };
+        let (head, within) = (row / size, row % size);
+        let half = size / 2;
+        head * size + within % half * 2 + within / half
+    }
+}
+
+/// The packing that holds blocks of a format without loss.
+fn packing(format: BlockFormat) -> Option<Packing> {
+    let Groups { bits, group, is_centred, has_half_scales } = format.groups()?;
+    let scales = if has_half_scales { DType::F16 } else { DType::F32 };
+    Packing::affine(bits, group, !is_centred, scales).ok()
+}
+
+impl WeightSource for GgufWeights {
+    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError> {
+        let (_, format) = self.tensor(name, shape)?;
+        self.rows(name, shape)?;
+        Ok(match (packing(format), shape) {
+            (Some(packing), [_, _]) => Form::Packed(packing),
+            _ => Form::Floats,
+        })
+    }
+
+    fn floats(
+        &self,
+        name: &str,
+        shape: &[usize],
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), WeightError> {
+        let (tensor, format) = self.tensor(name, shape)?;
+        if elements.len() != out.len() || elements.end > tensor.elements() {
+            return Err(self.read_error(name, format!("elements {elements:?} are not all there")));
+        }
+        let rows = self.rows(name, shape)?;
+        // A vector's elements are moved like rows.
+        let columns = match shape {
+            [_, columns] => *columns,
+            _ => 1,
+        };
+        let mut done = 0;
+        while done < out.len() {
+            let at = elements.start + done;
+            let (start, len) = match rows.head {
+                None => (at, out.len() - done),
+                Some(_) => {
+                    let within = at % columns;
+                    let len = (out.len() - done).min(columns - within);
+                    (rows.stored(at / columns) * columns + within, len)
+                }
+            };
+            self.decode(tensor, format, start..start + len, &mut out[done..done + len])
+                .map_err(|error| self.read_error(name, error))?;
+            done += len;
+        }
+        if self.family.adds_one(name) {
+            out.iter_mut().for_each(|value| *value -= 1.0);
+        }
+        Ok(())
+    }
+
+    fn packed(
+        &self,
+        name: &str,
+        shape: &[usize],
+        wanted: Packing,
+        part: Part,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let refused = |problem: &dyn ToString| io::Error::other(self.read_error(name, problem.to_string()));
+        let (tensor, format) = self.tensor(name, shape).map_err(io::Error::other)?;
+        let rows = self.rows(name, shape).map_err(io::Error::other)?;
+        let (&[count, columns], true) = (shape, packing(format) == Some(wanted)) else {
+            return Err(refused(&format!("it is not held as {wanted}")));
+        };
+        let row_bytes = format.row_bytes(columns).map_err(|error| refused(&error))?;
+        // Rows move within heads only: whole heads at a time have all their rows.
+        let step = (CHUNK_BYTES / row_bytes.max(1)).max(1).next_multiple_of(rows.head.unwrap_or(1));
+        for start in (0..count).step_by(step) {
+            let chunk = start..count.min(start + step);
+            let blocks = self
+                .read(tensor, chunk.start * row_bytes..chunk.end * row_bytes)
+                .map_err(|error| refused(&error))?;
+            let row = |at: usize| &blocks[(rows.stored(start + at) - start) * row_bytes..][..row_bytes];
+            let parts = over_rows(chunk.len(), threads_for(chunk.len() * columns), |range| {
+                repacked(format, wanted, part, columns, range.map(row))
+            });
+            for bytes in parts.map_err(|problem: String| refused(&problem))? {
+                out.write_all(&bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored_bytes(&self, name: &str) -> Option<u64> {
+        let tensor = self.header.tensor(&self.family.tensor_name(name)?)?;
+        Some(tensor.range().len() as u64)
+    }
+}
+
+/// One part of some rows of blocks, as the program stores it.
+fn repacked<'b>(
+    format: BlockFormat,
+    packing: Packing,
+    part: Part,
+    columns: usize,
+    rows: impl Iterator<Item = &'b [u8]>,
+) -> Result<Vec<u8>, String> {
+    let groups = columns / packing.scheme().group();
+    let mut codes = vec![0; columns];
+    let (mut scales, mut biases) = (vec![0.0; groups], vec![0.0; groups]);
+    let mut out = Vec::new();
+    for blocks in rows {
+        let mut into = GroupsMut { codes: &mut codes, scales: &mut scales, biases: &mut biases };
+        format.split(blocks, &mut into).map_err(|error| error.to_string())?;
+        match part {
+            Part::Codes => {
+                let words =
+                    packed::pack(&codes, packing.scheme().bits()).map_err(|error| error.to_string())?;
+                words.iter().for_each(|word| out.extend(word.to_le_bytes()));
+            }
+            Part::Scales => {
+                check_biases(packing, &biases)?;
+                encode(&scales, packing.scale_dtype(), &mut out);
+            }
+            Part::Biases => encode(&biases, packing.scale_dtype(), &mut out),
+            Part::TensorScale => {}
+        }
+    }
+    Ok(out)
+}
+
+/// Biases that follow from f16 scales are made in f16 when the program is loaded; scales of no sane size would turn them
+/// into infinities there.
+fn check_biases(packing: Packing, biases: &[f32]) -> Result<(), String> {
+    let overflows = |bias: &&f32| bias.is_finite() && half::f16::from_f32(**bias).is_infinite();
+    match biases.iter().find(overflows) {
+        Some(bias) if packing.is_centred() && packing.scale_dtype() == DType::F16 => {
+            Err(format!("a block has the bias {bias}, which f16 cannot hold; the file is damaged"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_come_from_both_halves_of_a_head() {
+        let rows = Rows { head: Some(6) };
+        // Two heads: the file has rows 0 3 1 4 2 5 of each.
+        let file = [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11];
+        let published: Vec<usize> = (0..12).map(|row| file[rows.stored(row)]).collect();
+        assert_eq!(published, (0..12).collect::<Vec<_>>());
+        assert_eq!(Rows { head: None }.stored(7), 7);
+    }
+}

@@ -1,0 +1,315 @@
+//! A published `config.json`, read key by key with the defaults of its family.
+//!
+//! Published files leave out what has its default and spell some things in two ways; both are settled here, so that
+//! an architecture asks for what it needs. Numbers are bounded: the file is a stranger's.
+
+use serde_json::{Map, Value};
+
+use crate::architectures::{LayerKind, every_nth_full};
+use crate::blocks::{Activation, Llama3Scaling, RopeScaling};
+
+/// Larger than any size in a model there is; products of two stay far from overflow.
+const LARGEST_SIZE: u64 = 1 << 24;
+/// More layers than any model has.
+const MOST_LAYERS: usize = 1 << 14;
+
+/// What is wrong with a configuration: the key, what it holds, and what would do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
+
+/// A `config.json`. The text model of a wrapper (vision, audio) is what is read; the wrapper answers for what concerns
+/// both.
+#[derive(Clone, Debug)]
+pub struct Config {
+    text: Map<String, Value>,
+    wrapper: Map<String, Value>,
+}
+
+impl Config {
+    /// Takes a parsed file.
+    pub fn new(file: Value) -> Result<Config, ConfigError> {
+        let Value::Object(mut wrapper) = file else {
+            return Err(ConfigError("it is not a JSON object".into()));
+        };
+        Ok(match wrapper.remove("text_config") {
+            Some(Value::Object(text)) => Config { text, wrapper },
+            _ => Config { text: wrapper, wrapper: Map::new() },
+        })
+    }
+
+    /// The family: `model_type`, or else the first of `architectures`; the text model's before the wrapper's.
+    pub fn family(&self) -> Result<&str, ConfigError> {
+        fn named(file: &Map<String, Value>) -> Option<&str> {
+            let listed = || file.get("architectures")?.as_array()?.first()?.as_str();
+            file.get("model_type").and_then(Value::as_str).or_else(listed)
+        }
+        let name = named(&self.text).or_else(|| named(&self.wrapper));
+        name.ok_or_else(|| ConfigError("it names neither `model_type` nor `architectures`".into()))
+    }
+
+    /// Lets another file of the checkpoint have the say over a key.
+    pub fn set(&mut self, key: &str, value: Value) {
+        self.text.insert(key.to_owned(), value);
+    }
+
+    /// What a key holds; nothing where it is absent or null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.text.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The same, asking the wrapper where the text model does not say.
+    pub fn get_anywhere(&self, key: &str) -> Option<&Value> {
+        self.get(key).or_else(|| self.wrapper.get(key).filter(|value| !value.is_null()))
+    }
+
+    /// Whether a key is there and null, which some families tell from absent.
+    pub(crate) fn is_null(&self, key: &str) -> bool {
+        self.text.get(key).is_some_and(Value::is_null)
+    }
+
+    /// A count of at least one.
+    pub(crate) fn size(&self, key: &str, default: Option<usize>) -> Result<usize, ConfigError> {
+        match (self.get(key), default) {
+            (Some(value), _) => size(key, value),
+            (None, Some(default)) => Ok(default),
+            (None, None) => Err(ConfigError(format!("`{key}` is missing"))),
+        }
+    }
+
+    /// A count that may be zero.
+    pub(crate) fn count(&self, key: &str, default: usize) -> Result<usize, ConfigError> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) if value.as_u64() == Some(0) => Ok(0),
+            Some(value) => size(key, value),
+        }
+    }
+
+    /// A positive number.
+    pub(crate) fn number(&self, key: &str, default: f32) -> Result<f32, ConfigError> {
+        self.get(key).map_or(Ok(default), |value| positive(key, value))
+    }
+
+    /// A positive number, where there is one.
+    pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f32>, ConfigError> {
+        self.get(key).map(|value| positive(key, value)).transpose()
+    }
+
+    /// True or false.
+    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
+        boolean(key, self.get(key), default)
+    }
+
+    /// An error unless the key is absent, null or false: what it switches on is not built.
+    pub(crate) fn refuse(&self, key: &str) -> Result<(), ConfigError> {
+        match self.get(key) {
+            None | Some(Value::Bool(false)) => Ok(()),
+            Some(value) => Err(ConfigError(format!("`{key}` is {}, which is not supported", shown(value)))),
+        }
+    }
+
+    /// Whether the head is the embedding.
+    pub(crate) fn tied(&self, default: bool) -> Result<bool, ConfigError> {
+        boolean("tie_word_embeddings", self.get_anywhere("tie_word_embeddings"), default)
+    }
+
+    /// The token that begins a text; none where the file says null.
+    pub(crate) fn bos(&self, default: Option<u32>) -> Result<Option<u32>, ConfigError> {
+        let key = "bos_token_id";
+        match self.get_anywhere(key) {
+            Some(value) => Ok(Some(token(key, value)?)),
+            None => Ok(default.filter(|_| !self.is_null(key))),
+        }
+    }
+
+    /// The tokens that end a text; none where the file says null.
+    pub(crate) fn eos(&self, default: Option<u32>) -> Result<Vec<u32>, ConfigError> {
+        let key = "eos_token_id";
+        match self.get_anywhere(key) {
+            Some(value) => tokens(key, value),
+            None => Ok(default.filter(|_| !self.is_null(key)).into_iter().collect()),
+        }
+    }
+
+    /// The number of layers.
+    pub(crate) fn layers(&self, default: usize) -> Result<usize, ConfigError> {
+        match self.size("num_hidden_layers", Some(default))? {
+            layers if layers <= MOST_LAYERS => Ok(layers),
+            layers => {
+                Err(ConfigError(format!("`num_hidden_layers` is {layers}, at most {MOST_LAYERS} are built")))
+            }
+        }
+    }
+
+    /// `layer_types`, one a layer; where the key is absent, what `kind` says of each.
+    pub(crate) fn layer_types(
+        &self,
+        layers: usize,
+        kind: impl Fn(usize) -> LayerKind,
+    ) -> Result<Vec<LayerKind>, ConfigError> {
+        let Some(value) = self.get("layer_types") else { return Ok((0..layers).map(kind).collect()) };
+        let list = value.as_array().filter(|list| list.len() == layers).ok_or_else(|| {
+            ConfigError(format!("`layer_types` does not name the kinds of {layers} layers"))
+        })?;
+        let kinds = list.iter().map(|kind| match kind.as_str() {
+            Some("full_attention") => Ok(LayerKind::Full),
+            Some("sliding_attention") => Ok(LayerKind::Sliding),
+            _ => Err(ConfigError(format!(
+                "`layer_types` names {}; known are full_attention and sliding_attention",
+                shown(kind)
+            ))),
+        });
+        kinds.collect()
+    }
+
+    /// The same where every n-th layer is full unless the file says more.
+    pub(crate) fn layer_types_by_pattern(
+        &self,
+        layers: usize,
+        pattern: usize,
+    ) -> Result<Vec<LayerKind>, ConfigError> {
+        let kinds = every_nth_full(layers, pattern);
+        self.layer_types(layers, |layer| kinds[layer])
+    }
+
+    /// What the gate of the MLP goes through.
+    pub(crate) fn activation(&self, key: &str, default: Activation) -> Result<Activation, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        match value.as_str() {
+            Some("silu" | "swish") => Ok(Activation::Silu),
+            Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_fast") => Ok(Activation::GeluTanh),
+            Some("gelu") => Ok(Activation::Gelu),
+            _ => Err(ConfigError(format!(
+                "`{key}` is {}; known are silu, gelu and gelu_pytorch_tanh",
+                shown(value)
+            ))),
+        }
+    }
+
+    /// Base and scaling of rotary positions, in either spelling.
+    pub(crate) fn rope(&self, default_theta: f32) -> Result<(f32, RopeScaling), ConfigError> {
+        let theta = self.number("rope_theta", default_theta)?;
+        match self.get("rope_parameters").or_else(|| self.get("rope_scaling")) {
+            Some(Value::Object(rope)) => self.rope_of(rope, theta),
+            Some(other) => Err(ConfigError(format!("rope parameters are {}", shown(other)))),
+            None => Ok((theta, RopeScaling::None)),
+        }
+    }
+
+    /// The same for one kind of layer, where a model has two. Older files have `rope_scaling` for full layers and a key
+    /// of its own for the base.
+    pub(crate) fn rope_by_kind(
+        &self,
+        kind: LayerKind,
+        theta_key: &str,
+        default: (f32, RopeScaling),
+    ) -> Result<(f32, RopeScaling), ConfigError> {
+        let theta = self.number(theta_key, default.0)?;
+        let name = match kind {
+            LayerKind::Full => "full_attention",
+            LayerKind::Sliding => "sliding_attention",
+        };
+        let object = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
+        if let Some(all) = object(self.get("rope_parameters")) {
+            return match object(all.get(name)) {
+                Some(rope) => self.rope_of(&rope, theta),
+                None => Ok((theta, default.1)),
+            };
+        }
+        match object(self.get("rope_scaling")).filter(|_| kind == LayerKind::Full) {
+            Some(rope) => self.rope_of(&rope, theta),
+            None => Ok((theta, default.1)),
+        }
+    }
+
+    fn rope_of(&self, rope: &Map<String, Value>, theta: f32) -> Result<(f32, RopeScaling), ConfigError> {
+        let key = |key: &str| rope.get(key).filter(|value| !value.is_null());
+        let number = |name: &str| {
+            let value = key(name).ok_or_else(|| ConfigError(format!("rope parameters lack `{name}`")))?;
+            positive(name, value)
+        };
+        let theta = key("rope_theta").map_or(Ok(theta), |value| positive("rope_theta", value))?;
+        let kind = key("rope_type").or_else(|| key("type")).and_then(Value::as_str).unwrap_or("default");
+        let partial = key("partial_rotary_factor").or_else(|| self.get("partial_rotary_factor"));
+        let partial = partial.map_or(Ok(1.0), |value| positive("partial_rotary_factor", value))?;
+        if kind != "proportional" && partial != 1.0 {
+            return Err(ConfigError(format!(
+                "`partial_rotary_factor` is {partial} with rope of type {kind}"
+            )));
+        }
+        let scaling = match kind {
+            "default" => RopeScaling::None,
+            "linear" => RopeScaling::Linear(number("factor")?),
+            "proportional" if partial <= 1.0 => RopeScaling::Proportional(partial),
+            "llama3" => RopeScaling::Llama3(Llama3Scaling {
+                factor: number("factor")?,
+                low_frequency_factor: number("low_freq_factor")?,
+                high_frequency_factor: number("high_freq_factor")?,
+                original_context: match key("original_max_position_embeddings") {
+                    Some(value) => size("original_max_position_embeddings", value)?,
+                    None => self.size("original_max_position_embeddings", None)?,
+                },
+            }),
+            // No published file has this one: it is how GGUF files say any of them.
+            "divisors" => RopeScaling::Divisors(divisors(rope.get("divisors"))?),
+            other => {
+                return Err(ConfigError(format!(
+                    "rope of type `{other}` is not supported; default, linear, llama3 and proportional are"
+                )));
+            }
+        };
+        Ok((theta, scaling))
+    }
+}
+
+/// The token ids of a key that holds one or a list.
+pub fn tokens(key: &str, value: &Value) -> Result<Vec<u32>, ConfigError> {
+    match value {
+        Value::Array(list) => list.iter().map(|id| token(key, id)).collect(),
+        one => Ok(vec![token(key, one)?]),
+    }
+}
+
+/// A token id.
+pub fn token(key: &str, value: &Value) -> Result<u32, ConfigError> {
+    let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.ok_or_else(|| ConfigError(format!("`{key}` is {}, not a token id", shown(value))))
+}
+
+pub(crate) fn size(key: &str, value: &Value) -> Result<usize, ConfigError> {
+    let number = value.as_u64().filter(|number| (1..=LARGEST_SIZE).contains(number));
+    let number = number.and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| {
+        ConfigError(format!("`{key}` is {}, not a size from 1 to {LARGEST_SIZE}", shown(value)))
+    })
+}
+
+fn positive(key: &str, value: &Value) -> Result<f32, ConfigError> {
+    let number =
+        value.as_f64().map(|number| number as f32).filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| ConfigError(format!("`{key}` is {}, not a positive number", shown(value))))
+}
+
+/// A positive divisor for each frequency.
+fn divisors(value: Option<&Value>) -> Result<Vec<f32>, ConfigError> {
+    let list = value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    list.iter().map(|divisor| positive("divisors", divisor)).collect()
+}
+
+fn boolean(key: &str, value: Option<&Value>, default: bool) -> Result<bool, ConfigError> {
+    match value {
+        None => Ok(default),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(other) => Err(ConfigError(format!("`{key}` is {}, neither true nor false", shown(other)))),
+    }
+}
+
+/// A value in an error, cut where it is long.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}

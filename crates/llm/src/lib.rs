@@ -1,7 +1,30 @@
 //! Language models that talk: tokenizers, templates, samplers, generation, conversations, statistics.
 
+mod caches;
 pub mod constrain;
+pub mod conversation;
+mod decoder;
+mod error;
+mod generate;
+mod perplexity;
+mod program;
 pub mod sampler;
+mod signature;
+mod stats;
+mod stop;
 pub mod stream;
 pub mod template;
 pub mod tokenizer;
+pub mod vectors;
+mod voice;
+
+pub use conversation::{Conversation, WhenFull};
+pub use decoder::{Decoder, DecoderOptions, Next, Reuse};
+pub use error::{LlmError, Result};
+pub use generate::{Answer, FinishReason, GenerateOptions, generate};
+pub use perplexity::Perplexity;
+pub use program::LanguageModel;
+pub use signature::{Draw, Gives, Signature};
+pub use stats::{Clock, Stats};
+pub use stop::StopStrings;
+pub use voice::{Prompt, Voice};

@@ -1,0 +1,198 @@
+//! A conversation over one session: every turn reads only what is new, and turns can be taken back, asked again,
+//! continued twice and kept in a file.
+//!
+//! Words flow in, answers flow out; messages are the truth and the caches follow them. What the caches hold is compared
+//! with the prompt of each turn, token by token, so that no order of commands can make them differ from what a new
+//! session would hold.
+
+mod store;
+
+use crate::constrain::Constraint;
+use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
+use crate::tokenizer::Ends;
+use crate::{Decoder, LlmError, Prompt, Result, Voice};
+use pteron_runtime::RunControl;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+
+pub use store::StoreError;
+
+/// What happens when the context is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The oldest turns are left out; what the model was told before the conversation stays.
+    #[default]
+    Slide,
+    /// Nothing more is said.
+    Stop,
+}
+
+/// One question with its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// What was asked.
+    pub user: String,
+    /// What was answered.
+    pub answer: String,
+    /// How many turns before it the model was not shown.
+    hidden: usize,
+    /// What the model read and wrote for it.
+    heard: Option<Heard>,
+}
+
+/// A turn as tokens. Kept, since the same text may be cut into other tokens than those that the model wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Heard {
+    /// The whole prompt as text.
+    prompt: String,
+    /// The whole prompt, then the answer.
+    tokens: Vec<u32>,
+}
+
+/// A conversation.
+#[derive(Debug)]
+pub struct Conversation {
+    decoder: Decoder,
+    voice: Voice,
+    system: Option<String>,
+    turns: Vec<Turn>,
+    /// Turns that the model is not shown any more.
+    hidden: usize,
+    full: WhenFull,
+}
+
+impl Conversation {
+    /// A conversation that begins.
+    pub fn new(decoder: Decoder, voice: Voice, system: Option<String>, full: WhenFull) -> Conversation {
+        Conversation { decoder, voice, system, turns: Vec::new(), hidden: 0, full }
+    }
+
+    /// Its turns.
+    pub fn turns(&self) -> &[Turn] {
+        &self.turns
+    }
+
+    /// The decoder, to look at.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// Asks something. `show` gets the answer piece by piece and may end it; what was said until then stays a turn.
+    pub fn say(
+        &mut self,
+        user: &str,
+        options: &GenerateOptions,
+        constraint: Option<&mut Constraint>,
+        show: &mut dyn FnMut(&str) -> ControlFlow<()>,
+        control: &RunControl,
+    ) -> Result<Answer> {
+        let prompt = self.fitting_prompt(user, options)?;
+        let tokenizer = &self.voice.tokenizer;
+        let answer =
+            generate(&mut self.decoder, Some(tokenizer), &prompt.tokens, options, constraint, show, control)?;
+        let heard = self.heard(prompt, &answer, options);
+        let (user, said) = (user.to_owned(), answer.text.clone());
+        self.turns.push(Turn { user, answer: said, hidden: self.hidden, heard });
+        Ok(answer)
+    }
+
+    /// Takes the last turn back; what was asked in it.
+    pub fn undo(&mut self) -> Option<String> {
+        let turn = self.turns.pop()?;
+        // Turns that had to make room for it may be shown again.
+        self.hidden = self.turns.last().map_or(0, |turn| turn.hidden);
+        Some(turn.user)
+    }
+
+    /// Forgets every turn.
+    pub fn clear(&mut self) {
+        self.turns.clear();
+        self.hidden = 0;
+    }
+
+    /// Another conversation that goes on from here; the two share memory until either goes on.
+    pub fn fork(&self) -> Result<Conversation> {
+        Ok(Conversation {
+            decoder: self.decoder.fork()?,
+            voice: self.voice.clone(),
+            system: self.system.clone(),
+            turns: self.turns.clone(),
+            hidden: self.hidden,
+            full: self.full,
+        })
+    }
+
+    /// The prompt of a question, with as many earlier turns as the context has room for.
+    fn fitting_prompt(&mut self, user: &str, options: &GenerateOptions) -> Result<Prompt> {
+        let context = self.decoder.context().unwrap_or(usize::MAX);
+        // Room for an answer, or at least for a good part of one.
+        let part = (context / 4).max(1);
+        let reserve = options.max_new.map_or(part, |most| most.clamp(1, part));
+        loop {
+            let prompt = self.prompt(user)?;
+            if prompt.tokens.len().saturating_add(reserve) <= context {
+                return Ok(prompt);
+            }
+            let tokens = prompt.tokens.len();
+            if self.full == WhenFull::Stop && !self.turns.is_empty() {
+                return Err(LlmError::ContextFull { tokens, context });
+            }
+            if self.hidden >= self.turns.len() {
+                // Alone it may still have room for a short answer.
+                return match tokens < context {
+                    true => Ok(prompt),
+                    false => Err(LlmError::PromptTooLong { tokens, context }),
+                };
+            }
+            self.hidden += 1;
+        }
+    }
+
+    /// The prompt of a question. Where the template goes on from what the model has read and written, that stays as it
+    /// was, and only the rest is cut into tokens.
+    fn prompt(&self, user: &str) -> Result<Prompt> {
+        let mut messages: Vec<Value> = Vec::new();
+        messages.extend(self.system.as_ref().map(|system| message("system", system)));
+        for turn in &self.turns[self.hidden..] {
+            messages.push(message("user", &turn.user));
+            messages.push(message("assistant", &turn.answer));
+        }
+        messages.push(message("user", user));
+        let text = self.voice.chat_text(&messages)?;
+        if let Some(rest) = self.rest_of(&text)
+            && let Some(Turn { heard: Some(heard), .. }) = self.turns.last()
+        {
+            let rest = self.voice.tokenizer.encode(rest, Ends::None)?;
+            // Text that follows text may be cut otherwise than alone; what follows a turn mark may not.
+            if rest.first().is_some_and(|&token| self.voice.tokenizer.is_special(token)) {
+                return Ok(Prompt { tokens: [heard.tokens.as_slice(), &rest].concat(), text });
+            }
+        }
+        self.voice.tokens_of(text)
+    }
+
+    /// What follows the last answer in a rendered conversation; `None` where that does not go on from it. Templates
+    /// may strip the answer of white space.
+    fn rest_of<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let turn = self.turns.last().filter(|turn| turn.hidden == self.hidden)?;
+        let behind = text.strip_prefix(turn.heard.as_ref()?.prompt.as_str())?;
+        behind.strip_prefix(&turn.answer).or_else(|| behind.strip_prefix(turn.answer.trim()))
+    }
+
+    /// What was read and written, where the answer's tokens are its text and nothing but that.
+    fn heard(&self, prompt: Prompt, answer: &Answer, options: &GenerateOptions) -> Option<Heard> {
+        let by_string = answer.finish_reason == FinishReason::Stop && !options.stop.is_empty();
+        let marks = answer.tokens.iter().any(|&token| self.voice.tokenizer.is_special(token));
+        if by_string || marks || answer.text.contains(char::REPLACEMENT_CHARACTER) {
+            return None;
+        }
+        let mut tokens = prompt.tokens;
+        tokens.extend(&answer.tokens);
+        Some(Heard { prompt: prompt.text, tokens })
+    }
+}
+
+fn message(role: &str, content: &str) -> Value {
+    json!({"role": role, "content": content})
+}

@@ -1,0 +1,250 @@
+//! A session that reads tokens: it knows which text its caches hold, takes more of it in chunks, and goes back.
+//!
+//! Tokens and a text that the caches shall hold flow in; logits, or a token that the program drew, flow out. Strings
+//! never come here.
+
+mod marks;
+mod rewind;
+
+pub use rewind::Reuse;
+
+use crate::signature::{Draw, Gives, Signature};
+use crate::{LanguageModel, LlmError, Result};
+use marks::Marks;
+use pteron_runtime::{RunControl, Session, SessionOptions, Value};
+use pteron_tensor::{DType, HostTensor};
+
+/// A text in the caches of a session.
+pub struct Decoder {
+    model: LanguageModel,
+    session: Session,
+    context: Option<usize>,
+    /// What the caches hold.
+    tokens: Vec<u32>,
+    /// The most positions that were written since the caches were last known whole; rings have lost what lies a round
+    /// before these.
+    high: usize,
+    marks: Marks,
+    scores: Vec<f32>,
+}
+
+/// How a decoder is opened.
+#[derive(Clone, Debug, Default)]
+pub struct DecoderOptions {
+    /// Positions to have at most; `None` takes what the model has.
+    pub context: Option<usize>,
+    /// Where the random generator of programs that draw without a seed starts.
+    pub seed: u64,
+}
+
+/// What follows a text.
+#[derive(Debug)]
+pub enum Next<'d> {
+    /// How likely each token is; free to be changed.
+    Scores(&'d mut Vec<f32>),
+    /// The token that the program drew.
+    Token(u32),
+}
+
+impl Decoder {
+    /// A decoder with empty caches.
+    pub fn new(model: &LanguageModel, options: &DecoderOptions) -> Result<Decoder> {
+        let program = model.program();
+        let free = model.context_is_free();
+        if let (Some(asked), Some(has), false) = (options.context, model.context(), free)
+            && asked > has
+        {
+            return Err(LlmError::Context { file: program.name().to_owned(), asked, has });
+        }
+        let context = options.context.or(model.context());
+        let cache = if free { options.context } else { None };
+        let options = SessionOptions { cache: None, context: cache, seed: options.seed };
+        Ok(Decoder {
+            session: program.session_with(&options)?,
+            model: model.clone(),
+            context,
+            tokens: Vec::new(),
+            high: 0,
+            marks: Marks::default(),
+            scores: Vec::new(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &LanguageModel {
+        &self.model
+    }
+
+    /// The text that the caches hold.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Positions there are.
+    pub fn context(&self) -> Option<usize> {
+        self.context
+    }
+
+    /// Positions that are still free.
+    pub fn room(&self) -> usize {
+        self.context.map_or(usize::MAX, |context| context.saturating_sub(self.tokens.len()))
+    }
+
+    /// Bytes that the session holds, copies for going back included.
+    pub fn bytes(&self) -> u64 {
+        self.session.state_bytes() + self.marks.bytes()
+    }
+
+    /// Reads more of the text, in chunks; what follows. After an error the decoder holds what it had read until then.
+    pub fn read(&mut self, tokens: &[u32], draw: &Draw, control: &RunControl) -> Result<Next<'_>> {
+        let model = self.model.clone();
+        self.check(tokens)?;
+        let chunk = model.chunk();
+        let mut parts = tokens.chunks(chunk).peekable();
+        while let Some(part) = parts.next() {
+            let signature = if part.len() == 1 { model.decode() } else { model.prefill() };
+            let output = self.call(signature, part, draw, control)?;
+            if parts.peek().is_some() {
+                continue;
+            }
+            if signature.gives == Gives::Token {
+                return drawn(signature, &output).map(Next::Token);
+            }
+            let row = row_length(signature, &output)?;
+            let rows = output.len() / row;
+            copy_row(signature, &output, rows - 1, row, &mut self.scores)?;
+            return Ok(Next::Scores(&mut self.scores));
+        }
+        Err(LlmError::EmptyPrompt)
+    }
+
+    /// Reads more of the text and shows the scores after each of its tokens, with the token's number in `tokens`.
+    /// Models that give the last scores only read token by token.
+    pub fn read_all(
+        &mut self,
+        tokens: &[u32],
+        control: &RunControl,
+        mut visit: impl FnMut(usize, &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        let model = self.model.clone();
+        if model.draws_itself() {
+            return Err(LlmError::DrawsItself { what: "looking at probabilities" });
+        }
+        self.check(tokens)?;
+        let (signature, chunk) = match model.all_logits() {
+            Some(signature) => (signature, model.chunk().min(signature.longest.unwrap_or(usize::MAX))),
+            None => (model.decode(), 1),
+        };
+        let mut scores = std::mem::take(&mut self.scores);
+        for (number, part) in tokens.chunks(chunk.max(1)).enumerate() {
+            let output = self.call(signature, part, &Draw::default(), control)?;
+            let row = row_length(signature, &output)?;
+            for at in 0..output.len() / row {
+                copy_row(signature, &output, at, row, &mut scores)?;
+                visit(number * chunk + at, &scores)?;
+            }
+        }
+        self.scores = scores;
+        Ok(())
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        if let Some(context) = self.context.filter(|_| tokens.len() > self.room()) {
+            return Err(LlmError::PromptTooLong { tokens: self.tokens.len() + tokens.len(), context });
+        }
+        let unknown =
+            |vocab: usize| tokens.iter().find(|&&token| token as usize >= vocab).map(|&t| (t, vocab));
+        match self.model.vocab().and_then(unknown) {
+            Some((token, vocab)) => Err(LlmError::UnknownToken { token, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn call(
+        &mut self,
+        signature: &Signature,
+        tokens: &[u32],
+        draw: &Draw,
+        control: &RunControl,
+    ) -> Result<HostTensor> {
+        let inputs = signature.inputs(tokens, self.tokens.len(), draw)?;
+        let outputs = self.session.run_with(&signature.method, &inputs, control)?;
+        self.tokens.extend_from_slice(tokens);
+        self.high = self.high.max(self.tokens.len());
+        for output in &outputs {
+            if let Some(tensor) = Value::to_tensor(output)? {
+                return Ok(tensor);
+            }
+        }
+        Err(LlmError::Output { method: signature.method.clone(), found: "no tensor".to_owned() })
+    }
+
+    /// Another decoder that goes on from here.
+    pub fn fork(&self) -> Result<Decoder> {
+        Ok(Decoder {
+            model: self.model.clone(),
+            session: self.session.fork()?,
+            context: self.context,
+            tokens: self.tokens.clone(),
+            high: self.high,
+            marks: self.marks.clone(),
+            scores: Vec::new(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder")
+            .field("session", &self.session)
+            .field("position", &self.tokens.len())
+            .finish()
+    }
+}
+
+/// Logits of one token; an error where a tensor has none.
+fn row_length(signature: &Signature, output: &HostTensor) -> Result<usize> {
+    match output.shape().last().copied() {
+        Some(row) if row > 0 && !output.is_empty() => Ok(row),
+        _ => Err(wrong(signature, output)),
+    }
+}
+
+fn copy_row(
+    signature: &Signature,
+    output: &HostTensor,
+    at: usize,
+    row: usize,
+    scores: &mut Vec<f32>,
+) -> Result<()> {
+    let range = at * row..(at + 1) * row;
+    let failed = |error| LlmError::Run(pteron_runtime::Error::Tensor(error));
+    scores.clear();
+    match output.dtype() {
+        DType::F32 => scores.extend_from_slice(&output.as_slice::<f32>().map_err(failed)?[range]),
+        DType::BF16 => {
+            let row = &output.as_slice::<half::bf16>().map_err(failed)?[range];
+            scores.extend(row.iter().map(|score| score.to_f32()));
+        }
+        DType::F16 => {
+            let row = &output.as_slice::<half::f16>().map_err(failed)?[range];
+            scores.extend(row.iter().map(|score| score.to_f32()));
+        }
+        _ => return Err(wrong(signature, output)),
+    }
+    Ok(())
+}
+
+fn drawn(signature: &Signature, output: &HostTensor) -> Result<u32> {
+    let last = match (output.as_slice::<i64>(), output.as_slice::<i32>()) {
+        (Ok(tokens), _) => tokens.last().copied(),
+        (_, Ok(tokens)) => tokens.last().map(|&token| token.into()),
+        _ => None,
+    };
+    last.and_then(|token| u32::try_from(token).ok()).ok_or_else(|| wrong(signature, output))
+}
+
+fn wrong(signature: &Signature, output: &HostTensor) -> LlmError {
+    let found = format!("{} {:?}", output.dtype(), output.shape());
+    LlmError::Output { method: signature.method.clone(), found }
+}

@@ -1,0 +1,39 @@
+//! What can go wrong between a prompt and its answer.
+
+/// The result of a language model's work.
+pub type Result<T, E = LlmError> = std::result::Result<T, E>;
+
+/// Why a model did not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the messages say it
+pub enum LlmError {
+    #[error("{file} is no language model: {reason}")]
+    NotALanguageModel { file: String, reason: String },
+    #[error(transparent)]
+    Run(#[from] pteron_runtime::Error),
+    #[error(transparent)]
+    Tokenizer(#[from] crate::tokenizer::TokenizerError),
+    #[error("the chat template: {0}")]
+    Template(#[from] crate::template::TemplateError),
+    #[error(transparent)]
+    Sampler(#[from] crate::sampler::SamplerError),
+    #[error(transparent)]
+    Constraint(#[from] crate::constrain::ConstraintError),
+    #[error("named data `{key}`: {problem}")]
+    NamedData { key: &'static str, problem: String },
+    #[error("method `{method}` gives {found}, neither logits nor a token")]
+    Output { method: String, found: String },
+    #[error("the prompt is empty, and the tokenizer puts nothing before it")]
+    EmptyPrompt,
+    #[error("the prompt has {tokens} tokens; a context of {context} leaves no room for an answer")]
+    PromptTooLong { tokens: usize, context: usize },
+    #[error("the context of {context} positions is full: the next prompt would have {tokens} tokens")]
+    ContextFull { tokens: usize, context: usize },
+    #[error("a context of {asked} positions was asked for; the caches of {file} have {has}")]
+    Context { file: String, asked: usize, has: usize },
+    #[error("token {token} is not in the model's vocabulary of {vocab}; is this the model's tokenizer?")]
+    UnknownToken { token: u32, vocab: usize },
+    #[error("this program draws its tokens itself, which leaves no room for {what}")]
+    DrawsItself { what: &'static str },
+}

@@ -1,0 +1,189 @@
+//! What an answer took: under the names that ExecuTorch's runners publish (`PyTorchObserver`), and in words.
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Moments since the epoch, from a clock that never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    epoch: Duration,
+    start: Instant,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { epoch, start: Instant::now() }
+    }
+}
+
+impl Clock {
+    /// Now, in milliseconds since the epoch.
+    pub fn now(&self) -> f64 {
+        (self.epoch + self.start.elapsed()).as_secs_f64() * 1e3
+    }
+}
+
+/// Times in milliseconds, those named `_ms` in the published form since the epoch; counts in tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// When loading began.
+    pub load_start: f64,
+    /// When loading had ended.
+    pub load_end: f64,
+    /// When the prompt came in, as text.
+    pub start: f64,
+    /// When the prompt had been read.
+    pub prompt_end: f64,
+    /// When the first token of the answer was there; 0 without one.
+    pub first_token: f64,
+    /// When the answer had ended.
+    pub end: f64,
+    /// When the last call of the model began.
+    pub call_start: f64,
+    /// When it ended.
+    pub call_end: f64,
+    /// Time in calls of the model.
+    pub calls: f64,
+    /// Time between logits and tokens.
+    pub sampling: f64,
+    /// Tokens of the whole prompt.
+    pub prompt_tokens: usize,
+    /// Of these, tokens that were in the caches already.
+    pub reused_tokens: usize,
+    /// Whether a copy of the caches was put back for that.
+    pub restored: bool,
+    /// Tokens of the answer.
+    pub generated_tokens: usize,
+    /// Memory that was resident at the most, where the system tells.
+    pub peak_bytes: Option<u64>,
+}
+
+impl Stats {
+    /// Tokens that were read.
+    pub fn prefilled_tokens(&self) -> usize {
+        self.prompt_tokens.saturating_sub(self.reused_tokens)
+    }
+
+    /// Tokens read in a second.
+    pub fn prefill_rate(&self) -> Option<f64> {
+        rate(self.prefilled_tokens(), self.prompt_end - self.start)
+    }
+
+    /// Tokens written in a second.
+    pub fn decode_rate(&self) -> Option<f64> {
+        rate(self.generated_tokens, self.end - self.prompt_end)
+    }
+
+    /// Milliseconds from the prompt to the first token.
+    pub fn time_to_first_token(&self) -> Option<f64> {
+        (self.first_token > 0.0).then_some(self.first_token - self.start)
+    }
+
+    /// The line that tools look for.
+    pub fn observer_line(&self) -> String {
+        let json = serde_json::to_string(self).unwrap_or_default();
+        format!("PyTorchObserver {json}")
+    }
+
+    /// The same in words, on one line.
+    pub fn summary(&self) -> String {
+        let mut parts = Vec::new();
+        let reused = match (self.reused_tokens, self.restored) {
+            (0, _) => String::new(),
+            (reused, false) => format!(" and {reused} reused"),
+            (reused, true) => format!(" and {reused} restored"),
+        };
+        let speed = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {rate:.1} tok/s"));
+        parts.push(format!(
+            "prompt: {} tokens read{reused}{}",
+            self.prefilled_tokens(),
+            speed(self.prefill_rate())
+        ));
+        if let Some(first) = self.time_to_first_token() {
+            parts.push(format!("first token after {first:.0} ms"));
+        }
+        parts.push(format!("answer: {} tokens{}", self.generated_tokens, speed(self.decode_rate())));
+        if self.load_end > self.load_start {
+            parts.push(format!("load: {:.0} ms", self.load_end - self.load_start));
+        }
+        if let Some(bytes) = self.peak_bytes {
+            parts.push(format!("peak memory: {:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+        }
+        parts.join("; ")
+    }
+}
+
+fn rate(tokens: usize, milliseconds: f64) -> Option<f64> {
+    (milliseconds > 0.0 && tokens > 0).then(|| tokens as f64 / milliseconds * 1e3)
+}
+
+/// The published names first, in their order; ours after them.
+impl Serialize for Stats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(rate) = self.prefill_rate() {
+            map.serialize_entry("prefill_token_per_sec", &rate)?;
+        }
+        if let Some(rate) = self.decode_rate() {
+            map.serialize_entry("decode_token_per_sec", &rate)?;
+        }
+        map.serialize_entry("prompt_tokens", &self.prompt_tokens)?;
+        map.serialize_entry("generated_tokens", &self.generated_tokens)?;
+        let moments = [
+            ("model_load_start_ms", self.load_start),
+            ("model_load_end_ms", self.load_end),
+            ("inference_start_ms", self.start),
+            ("inference_end_ms", self.end),
+            ("model_execution_start_ms", self.call_start),
+            ("model_execution_end_ms", self.call_end),
+            ("prompt_eval_end_ms", self.prompt_end),
+            ("first_token_ms", self.first_token),
+            ("aggregate_sampling_time_ms", self.sampling),
+            ("aggregate_model_execution_time_ms", self.calls),
+        ];
+        for (name, milliseconds) in moments {
+            map.serialize_entry(name, &(milliseconds.round() as i64))?;
+        }
+        map.serialize_entry("SCALING_FACTOR_UNITS_PER_SECOND", &1000)?;
+        map.serialize_entry("prefilled_tokens", &self.prefilled_tokens())?;
+        map.serialize_entry("reused_tokens", &self.reused_tokens)?;
+        map.serialize_entry("restored_from_copy", &self.restored)?;
+        map.serialize_entry("time_to_first_token_ms", &self.time_to_first_token())?;
+        map.serialize_entry("peak_memory_bytes", &self.peak_bytes)?;
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_names_come_first_and_rates_follow_from_times() {
+        let stats = Stats {
+            load_start: 1000.0,
+            load_end: 1500.0,
+            start: 2000.0,
+            prompt_end: 2100.0,
+            first_token: 2101.0,
+            end: 3100.0,
+            prompt_tokens: 30,
+            reused_tokens: 10,
+            generated_tokens: 50,
+            peak_bytes: Some(3 << 20),
+            ..Stats::default()
+        };
+        let line = stats.observer_line();
+        let start = "PyTorchObserver {\"prefill_token_per_sec\":200.0,\"decode_token_per_sec\":50.0,\
+                     \"prompt_tokens\":30,\"generated_tokens\":50,\"model_load_start_ms\":1000,";
+        assert!(line.starts_with(start), "{line}");
+        assert!(line.contains("\"SCALING_FACTOR_UNITS_PER_SECOND\":1000,\"prefilled_tokens\":20,"), "{line}");
+        assert_eq!(
+            stats.summary(),
+            "prompt: 20 tokens read and 10 reused, 200.0 tok/s; first token after 101 ms; \
+             answer: 50 tokens, 50.0 tok/s; load: 500 ms; peak memory: 3 MiB"
+        );
+    }
+}

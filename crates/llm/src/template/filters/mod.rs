@@ -1,0 +1,67 @@
+//! Filters: what stands behind a `|`. This file finds them by name; the others hold them by what they work on.
+
+mod numbers;
+mod sequences;
+mod texts;
+
+use super::budget::Fault;
+use super::call::Given;
+use super::interpreter::Interpreter;
+use super::value::Value;
+
+impl Interpreter<'_> {
+    pub(super) fn filter(&mut self, name: &str, value: &Value, given: Given) -> Result<Value, Fault> {
+        let given = given.plain();
+        // Texts that were marked keep their mark where the filter only changes their shape.
+        let keeps_mark = ["upper", "lower", "capitalize", "trim", "string", "indent", "center", "truncate"];
+        if let (Value::Markup(text), true) = (value, keeps_mark.contains(&name)) {
+            return self.filter(name, &Value::Str(text.clone()), given).map(super::methods::marked);
+        }
+        self.deeper(|interpreter| match name {
+            "tojson" => interpreter.json_text(value, given),
+            "default" | "d" => {
+                let [default, also_false] = given.bind(name, ["default_value", "boolean"])?;
+                let also_false = also_false.is_some_and(|flag| flag.is_true());
+                let missing = value.is_undefined() || (also_false && !value.is_true());
+                Ok(if missing { default.unwrap_or_else(|| Value::str("")) } else { value.clone() })
+            }
+            "attr" => {
+                let [attribute] = given.bind(name, ["name"])?;
+                let attribute = super::call::required(attribute, name, "name")?;
+                let attribute = interpreter.str(&attribute)?;
+                interpreter.plain_attribute(value, &attribute)
+            }
+            "safe" => {
+                given.none(name)?;
+                let text = interpreter.str(value)?;
+                interpreter.budget.text(text).map(super::methods::marked)
+            }
+            "escape" | "e" if matches!(value, Value::Markup(_)) => given.none(name).map(|()| value.clone()),
+            "escape" | "e" | "forceescape" => {
+                given.none(name)?;
+                let text = interpreter.str(value)?;
+                interpreter.budget.repeat(text.len(), 5)?;
+                interpreter.budget.text(super::operators::escape(&text)).map(super::methods::marked)
+            }
+            "abs" | "int" | "float" | "round" => interpreter.number_filter(name, &value.plain(), given),
+            "list" | "first" | "last" | "length" | "count" | "reverse" | "sort" | "unique" | "map"
+            | "select" | "reject" | "selectattr" | "rejectattr" | "groupby" | "batch" | "slice" | "sum"
+            | "min" | "max" | "items" | "dictsort" | "join" => {
+                interpreter.sequence_filter(name, &value.plain(), given)
+            }
+            _ => interpreter.text_filter(name, &value.plain(), given),
+        })
+    }
+
+    /// The attribute alone, never the item: what `attr` looks for.
+    fn plain_attribute(&mut self, value: &Value, name: &std::sync::Arc<str>) -> Result<Value, Fault> {
+        match value {
+            Value::Dict(_)
+                if !super::methods::knows(value, name) && !super::methods::changes(value, name) =>
+            {
+                Ok(Value::undefined(format!("'dict object' has no attribute '{name}'")))
+            }
+            _ => self.attribute(value, name),
+        }
+    }
+}

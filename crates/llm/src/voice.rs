@@ -1,0 +1,149 @@
+//! How a model hears and speaks: its tokenizer and its chat template, as they travel inside its program.
+//!
+//! Messages flow in and become the tokens of a prompt; which tokens end an answer is found here too, by name and by what
+//! the template writes behind one, never by number.
+
+use crate::template::{ChatTemplate, LocalTime, RenderInput};
+use crate::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
+use crate::{LanguageModel, LlmError, Result};
+use pteron_format::pte::Pte;
+use serde_json::{Map, Value, json};
+
+/// The keys of named data under which a program carries its voice.
+const TOKENIZER: &str = "pteron.tokenizer";
+const FORMAT: &str = "pteron.tokenizer.format";
+const CONFIG: &str = "pteron.tokenizer.config";
+const TEMPLATE: &str = "pteron.chat_template";
+
+/// Stands for an answer; no template writes it itself.
+const PROBE: &str = "\u{2042}probe\u{2042}";
+
+/// A tokenizer and, where the model has one, a chat template.
+#[derive(Clone, Debug)]
+pub struct Voice {
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// Messages to text.
+    pub template: Option<ChatTemplate>,
+    /// Further variables of the template.
+    pub flags: Map<String, Value>,
+    /// What the template takes for now.
+    pub now: LocalTime,
+}
+
+/// A prompt as text and as tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// What the tokens stand for.
+    pub text: String,
+    /// The tokens, with those that the tokenizer puts at the beginning.
+    pub tokens: Vec<u32>,
+}
+
+impl Voice {
+    /// A voice without a template.
+    pub fn new(tokenizer: Tokenizer) -> Voice {
+        Voice { tokenizer, template: None, flags: Map::new(), now: LocalTime::default() }
+    }
+
+    /// The tokenizer that a program carries; `None` where it carries none.
+    pub fn tokenizer_inside(pte: &Pte) -> Result<Option<Tokenizer>> {
+        let Some(bytes) = pte.named(TOKENIZER) else { return Ok(None) };
+        let format = match text(pte, FORMAT)? {
+            Some(name) => name.trim().parse::<TokenizerFormat>()?,
+            None => Tokenizer::guess(&bytes)
+                .ok_or_else(|| TokenizerError::UnknownFormat { name: String::new() })?,
+        };
+        let config = match pte.named(CONFIG) {
+            Some(json) => serde_json::from_slice(&json).map_err(|error| inside(CONFIG, error))?,
+            None => TokenizerConfig::default(),
+        };
+        Ok(Some(Tokenizer::load(format, &bytes, &config)?))
+    }
+
+    /// The chat template that a program carries; `None` where it carries none.
+    pub fn template_inside(pte: &Pte) -> Result<Option<ChatTemplate>> {
+        text(pte, TEMPLATE)?.map(|source| Ok(ChatTemplate::new(&source)?)).transpose()
+    }
+
+    /// A text alone, behind the BOS that the tokenizer puts before texts. An EOS that it would put behind them is left
+    /// out: the text shall go on.
+    pub fn raw(&self, text: &str) -> Result<Prompt> {
+        let mut tokens: Vec<u32> = self.leading()?.into_iter().collect();
+        tokens.extend(self.tokenizer.encode(text, Ends::None)?);
+        Ok(Prompt { text: text.to_owned(), tokens })
+    }
+
+    /// The BOS that the tokenizer puts before texts; `None` where it puts none.
+    pub fn leading(&self) -> Result<Option<u32>> {
+        let around_nothing = self.tokenizer.encode("", Ends::AsConfigured)?;
+        Ok(self.tokenizer.bos().filter(|bos| around_nothing.first() == Some(bos)))
+    }
+
+    /// A conversation up to the beginning of the assistant's turn.
+    pub fn chat(&self, messages: &[Value]) -> Result<Prompt> {
+        self.tokens_of(self.chat_text(messages)?)
+    }
+
+    /// The same as text. Without a template: every message with a line end behind it.
+    pub(crate) fn chat_text(&self, messages: &[Value]) -> Result<String> {
+        match &self.template {
+            Some(template) => Ok(template.render(&self.input(messages, true))?),
+            None => {
+                let contents = messages.iter().filter_map(|message| message["content"].as_str());
+                Ok(contents.map(|content| format!("{content}\n")).collect())
+            }
+        }
+    }
+
+    /// The tokens of a conversation's text. A template spells its own BOS.
+    pub(crate) fn tokens_of(&self, text: String) -> Result<Prompt> {
+        match self.template {
+            None => self.raw(&text),
+            Some(_) => Ok(Prompt { tokens: self.tokenizer.encode(&text, Ends::None)?, text }),
+        }
+    }
+
+    fn input(&self, messages: &[Value], add_generation_prompt: bool) -> RenderInput {
+        RenderInput {
+            messages: Value::Array(messages.to_vec()),
+            tools: Value::Null,
+            add_generation_prompt,
+            tokens: self.tokenizer.named_tokens().clone(),
+            now: self.now,
+            flags: self.flags.clone(),
+        }
+    }
+
+    /// Tokens that end an answer: those that the program names, the tokenizer's EOS, and the special token that the
+    /// template writes behind an answer.
+    pub fn end_tokens(&self, model: &LanguageModel) -> Vec<u32> {
+        let mut ends = model.eos().to_vec();
+        ends.extend(self.tokenizer.eos());
+        ends.extend(self.turn_end());
+        ends.sort_unstable();
+        ends.dedup();
+        ends
+    }
+
+    /// The special token that the template writes behind an answer.
+    fn turn_end(&self) -> Option<u32> {
+        let template = self.template.as_ref()?;
+        let messages =
+            [json!({"role": "user", "content": "a"}), json!({"role": "assistant", "content": PROBE})];
+        let rendered = template.render(&self.input(&messages, false)).ok()?;
+        let (_, behind) = rendered.split_once(PROBE)?;
+        let first = self.tokenizer.encode(behind.trim_start(), Ends::None).ok()?.first().copied()?;
+        self.tokenizer.is_special(first).then_some(first)
+    }
+}
+
+/// Named data that is text.
+fn text(pte: &Pte, key: &'static str) -> Result<Option<String>> {
+    let Some(bytes) = pte.named(key) else { return Ok(None) };
+    std::str::from_utf8(&bytes).map(|text| Some(text.to_owned())).map_err(|error| inside(key, error))
+}
+
+fn inside(key: &'static str, problem: impl std::fmt::Display) -> LlmError {
+    LlmError::NamedData { key, problem: problem.to_string() }
+}

@@ -1,0 +1,243 @@
+//! A conversation reads only what is new, and whatever is taken back, asked anew, forked or kept in a file goes on as a
+//! new session would: token for token, on every kind of cache.
+
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
+
+mod support;
+
+use pteron_llm::conversation::StoreError;
+use pteron_llm::sampler::SamplerSettings;
+use pteron_llm::{
+    Answer, Conversation, DecoderOptions, FinishReason, GenerateOptions, LanguageModel, LlmError, WhenFull,
+};
+use pteron_runtime::RunControl;
+use std::ops::ControlFlow;
+use support::{ALL, CONTEXT, Caches, decoder, model, model_with, voice};
+
+fn options(max_new: usize) -> GenerateOptions {
+    GenerateOptions {
+        max_new: Some(max_new),
+        // A random model repeats itself; drawn tokens differ from turn to turn.
+        sampling: SamplerSettings { temperature: 1.0, ..SamplerSettings::default() },
+        seed: 11,
+        stop: Vec::new(),
+        end_tokens: (64..70).collect(),
+    }
+}
+
+fn conversation(model: &LanguageModel) -> Conversation {
+    Conversation::new(decoder(model), voice(), Some("be brief".to_owned()), WhenFull::Slide)
+}
+
+fn say(conversation: &mut Conversation, text: &str) -> Answer {
+    let mut show = |_: &str| ControlFlow::Continue(());
+    conversation.say(text, &options(6), None, &mut show, &RunControl::default()).unwrap()
+}
+
+/// The answers of a new session that hears the same.
+fn fresh(model: &LanguageModel, questions: &[&str]) -> Vec<Vec<u32>> {
+    let mut conversation = conversation(model);
+    questions.iter().map(|question| say(&mut conversation, question).tokens).collect()
+}
+
+const QUESTIONS: [&str; 10] =
+    ["hello", "who are you", "why", "and then", "what else", "more", "go on", "really", "so what", "the end"];
+
+#[test]
+fn turn_ten_reads_only_its_own_tokens() {
+    for caches in ALL {
+        let model = model(caches);
+        let mut conversation = conversation(&model);
+        let mut before = 0;
+        for (number, question) in QUESTIONS.iter().enumerate() {
+            let answer = say(&mut conversation, question);
+            let stats = &answer.stats;
+            assert_eq!(stats.reused_tokens + stats.prefilled_tokens(), stats.prompt_tokens);
+            if number > 0 {
+                // The last token of the answer before, its end mark, two marks around the question, its characters
+                // and end mark, and two marks that begin the answer.
+                let own = 1 + 1 + 2 + question.len() + 1 + 2;
+                assert!(stats.prefilled_tokens() <= own, "{caches:?}, turn {number}: {stats:?}");
+                assert!(stats.prompt_tokens > before, "{caches:?}");
+                assert!(!stats.restored);
+            }
+            before = stats.prompt_tokens;
+        }
+    }
+}
+
+#[test]
+fn whatever_is_taken_back_leaves_no_trace() {
+    for caches in ALL {
+        let model = model(caches);
+        let mut chat = conversation(&model);
+        for question in &QUESTIONS[..6] {
+            say(&mut chat, question);
+        }
+        // Undo.
+        assert_eq!(chat.undo().as_deref(), Some("more"));
+        assert_eq!(chat.undo().as_deref(), Some("what else"));
+        let answer = say(&mut chat, "something new");
+        let expected = fresh(&model, &["hello", "who are you", "why", "and then", "something new"]);
+        assert_eq!(answer.tokens, expected[4], "{caches:?}: undo");
+        // Ask again.
+        let asked = chat.undo().unwrap();
+        assert_eq!(say(&mut chat, &asked).tokens, expected[4], "{caches:?}: regenerate");
+        // Edit an early question.
+        for _ in 0..4 {
+            chat.undo().unwrap();
+        }
+        let answers: Vec<_> =
+            ["who is this", "tell me"].iter().map(|text| say(&mut chat, text).tokens).collect();
+        let expected = fresh(&model, &["hello", "who is this", "tell me"]);
+        assert_eq!(answers, expected[1..], "{caches:?}: edit");
+        // Fork.
+        let mut other = chat.fork().unwrap();
+        let (left, right) = (say(&mut chat, "left").tokens, say(&mut other, "right").tokens);
+        let questions = ["hello", "who is this", "tell me"];
+        assert_eq!(left, fresh(&model, &[&questions[..], &["left"]].concat())[3], "{caches:?}: fork, left");
+        assert_eq!(
+            right,
+            fresh(&model, &[&questions[..], &["right"]].concat())[3],
+            "{caches:?}: fork, right"
+        );
+        assert!(chat.turns().len() == 4 && other.turns().len() == 4);
+    }
+}
+
+#[test]
+fn going_back_a_turn_restores_a_copy_where_a_ring_has_lost_it() {
+    let model = model(Caches::Ring);
+    let mut chat = conversation(&model);
+    say(&mut chat, "first");
+    say(&mut chat, "a question that is much longer than all that the ring can hold at once");
+    chat.undo();
+    let answer = say(&mut chat, "another");
+    assert!(answer.stats.restored, "{:?}", answer.stats);
+    assert!(answer.stats.prefilled_tokens() < 20, "{:?}", answer.stats);
+    assert_eq!(answer.tokens, fresh(&model, &["first", "another"])[1]);
+}
+
+#[test]
+fn a_file_brings_a_conversation_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat");
+    for caches in ALL {
+        let model = model(caches);
+        let mut chat = conversation(&model);
+        for question in &QUESTIONS[..3] {
+            say(&mut chat, question);
+        }
+        chat.save(&path).unwrap();
+        let mut restored = Conversation::restore(&path, decoder(&model), voice()).unwrap();
+        assert_eq!(restored.turns(), chat.turns());
+        let answer = say(&mut restored, "and then");
+        assert_eq!(answer.stats.reused_tokens, 0);
+        assert_eq!(answer.tokens, say(&mut chat, "and then").tokens, "{caches:?}");
+        assert_eq!(say(&mut restored, "more").tokens, say(&mut chat, "more").tokens, "{caches:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn damaged_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat");
+    let model = model(Caches::Plain);
+    let mut chat = conversation(&model);
+    say(&mut chat, "hello");
+    chat.save(&path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let open = || Conversation::restore(&path, decoder(&model), voice()).err();
+    for cut in 0..whole.len() {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        assert!(open().is_some(), "cut to {cut} bytes");
+    }
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        assert!(open().is_some(), "byte {at} changed");
+    }
+    std::fs::write(&path, "pteron conversation 2 00\n{}").unwrap();
+    assert!(matches!(open(), Some(StoreError::NotAConversation { .. })));
+    // A failed load leaves the conversation as it was.
+    assert!(chat.load(&path).is_err() && chat.turns().len() == 1);
+}
+
+#[test]
+fn a_full_context_slides_or_stops() {
+    let questions = ["aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "dddddddddd", "eeeeeeeeee", "ffffffffff"];
+    for caches in ALL {
+        let model = model_with(caches, Default::default(), 96);
+        let mut chat = conversation(&model);
+        for question in questions {
+            let answer = say(&mut chat, question);
+            assert!(answer.stats.prompt_tokens + answer.tokens.len() <= 96, "{caches:?}");
+        }
+        assert_eq!(chat.turns().len(), 6);
+        // What is left is what a conversation of the last turns would be.
+        let held = voice().tokenizer.decode(chat.decoder().tokens());
+        assert!(held.starts_with("<|turn|><|system|>be brief<|end|>"), "{held}");
+        assert!(!held.contains("aaaaaaaaaa") && held.contains("ffffffffff"), "{held}");
+
+        let mut strict = Conversation::new(decoder(&model), voice(), None, WhenFull::Stop);
+        let mut last = Ok(());
+        for question in questions {
+            let mut show = |_: &str| ControlFlow::Continue(());
+            let said = strict.say(question, &options(6), None, &mut show, &RunControl::default());
+            last = said.map(drop);
+        }
+        assert!(matches!(last, Err(LlmError::ContextFull { .. })), "{caches:?}");
+        let mut show = |_: &str| ControlFlow::Continue(());
+        let long = "x".repeat(CONTEXT);
+        let alone = conversation(&model).say(&long, &options(6), None, &mut show, &RunControl::default());
+        assert!(matches!(alone, Err(LlmError::PromptTooLong { .. })), "{caches:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_answer_is_a_turn_like_any_other() {
+    for caches in ALL {
+        let model = model(caches);
+        let mut chat = conversation(&model);
+        let mut shown = String::new();
+        let mut show = |piece: &str| {
+            shown += piece;
+            ControlFlow::Break(())
+        };
+        // A random model may well want to end before it begins.
+        let endless = GenerateOptions { end_tokens: Vec::new(), ..options(50) };
+        let answer = chat.say("hello", &endless, None, &mut show, &RunControl::default()).unwrap();
+        assert_eq!(answer.finish_reason, FinishReason::Cancelled, "{caches:?}");
+        assert_eq!((answer.text.len(), answer.text == shown), (1, true), "{caches:?}");
+        let next = say(&mut chat, "go on");
+        assert!(next.stats.reused_tokens > 20, "{:?}", next.stats);
+    }
+}
+
+#[test]
+fn another_vocabulary_reads_the_messages_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat");
+    let model = model(Caches::Plain);
+    let mut chat = conversation(&model);
+    say(&mut chat, "hello");
+    chat.save(&path).unwrap();
+    // The same file, whose tokens are now said to be of another vocabulary, still goes on from its messages.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (_, body) = text.split_once('\n').unwrap();
+    let mut stored: serde_json::Value = serde_json::from_str(body).unwrap();
+    stored["vocabulary"] = "other".into();
+    stored["turns"][0]["heard"]["tokens"] = serde_json::json!([1, 2, 3]);
+    let body = stored.to_string();
+    let hash: String = {
+        use sha2::Digest;
+        sha2::Sha256::digest(body.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    std::fs::write(&path, format!("pteron conversation 1 {hash}\n{body}")).unwrap();
+    let options = DecoderOptions::default();
+    let decoder = pteron_llm::Decoder::new(&model, &options).unwrap();
+    let mut restored = Conversation::restore(&path, decoder, voice()).unwrap();
+    assert_eq!(say(&mut restored, "why").tokens, say(&mut chat, "why").tokens);
+}

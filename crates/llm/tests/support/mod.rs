@@ -1,0 +1,172 @@
+//! Tiny language models with random weights, one for each kind of cache, and a vocabulary of single characters.
+
+#![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; whatever cannot be had fails its test
+
+use pteron_format::WriteOptions;
+use pteron_llm::template::ChatTemplate;
+use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
+use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
+use pteron_models::architectures::{Gemma3, Llama, every_nth_full};
+use pteron_models::blocks::{Activation, RopeScaling};
+use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, RandomWeights};
+use pteron_runtime::{Options, Program, RunControl};
+use pteron_tensor::{Bytes, DType};
+use std::sync::Arc;
+
+/// Characters and turn marks.
+pub(crate) const VOCAB: usize = 70;
+pub(crate) const CONTEXT: usize = 256;
+pub(crate) const CHUNK: usize = 8;
+/// Positions that a sliding layer sees.
+pub(crate) const WINDOW: usize = 6;
+
+/// What the caches are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caches {
+    /// As long as the context.
+    Plain,
+    /// Rings in most layers.
+    Ring,
+    /// Outside the graph, with sliding layers.
+    OffGraph,
+    /// Outside the graph, as long as the context.
+    PlainOffGraph,
+}
+
+pub(crate) const ALL: [Caches; 4] = [Caches::Plain, Caches::Ring, Caches::OffGraph, Caches::PlainOffGraph];
+
+fn llama() -> Llama {
+    Llama {
+        vocab_size: VOCAB,
+        hidden_size: 32,
+        intermediate_size: 48,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        rms_norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        rope_scaling: RopeScaling::None,
+        sliding_window: None,
+        hidden_act: Activation::Silu,
+        attention_bias: false,
+        mlp_bias: false,
+        max_position_embeddings: CONTEXT,
+        tie_word_embeddings: false,
+        bos_token_id: None,
+        eos_token_id: vec![67],
+    }
+}
+
+fn gemma3() -> Gemma3 {
+    Gemma3 {
+        vocab_size: VOCAB,
+        hidden_size: 32,
+        intermediate_size: 48,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        query_pre_attn_scalar: 8.0,
+        rms_norm_eps: 1e-6,
+        rope_theta: 100_000.0,
+        rope_scaling: RopeScaling::None,
+        rope_local_base_freq: 10_000.0,
+        sliding_window: WINDOW,
+        layer_types: every_nth_full(3, 3),
+        hidden_activation: Activation::GeluTanh,
+        attention_bias: false,
+        final_logit_softcapping: None,
+        max_position_embeddings: CONTEXT,
+        tie_word_embeddings: false,
+        bos_token_id: None,
+        eos_token_id: vec![67],
+    }
+}
+
+/// A program with such caches.
+pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
+    let architecture: Box<dyn Architecture> = match caches {
+        Caches::Plain | Caches::PlainOffGraph => Box::new(llama()),
+        Caches::Ring | Caches::OffGraph => Box::new(gemma3()),
+    };
+    let kv = match caches {
+        Caches::Plain | Caches::Ring => KvCache::InGraph,
+        Caches::OffGraph | Caches::PlainOffGraph => KvCache::OffGraph,
+    };
+    let (activations, cache) = (DType::F32, DType::F32);
+    let options =
+        ModelOptions { activations, cache, context, chunk: CHUNK, logits, kv, ..ModelOptions::default() };
+    let model = Model::build(architecture.as_ref(), Arc::new(RandomWeights::new(7)), options).unwrap();
+    let mut bytes = Vec::new();
+    model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
+    Bytes::copy_of(&bytes)
+}
+
+/// That program on the reference backend.
+pub(crate) fn model(caches: Caches) -> LanguageModel {
+    model_with(caches, Logits::Last, CONTEXT)
+}
+
+pub(crate) fn model_with(caches: Caches, logits: Logits, context: usize) -> LanguageModel {
+    let program = Program::load("tiny.pte", file(caches, logits, context), &[], &Options::default()).unwrap();
+    LanguageModel::new(program).unwrap()
+}
+
+pub(crate) fn decoder(model: &LanguageModel) -> Decoder {
+    Decoder::new(model, &DecoderOptions::default()).unwrap()
+}
+
+/// The scores after a text.
+pub(crate) fn read(decoder: &mut Decoder, tokens: &[u32]) -> Vec<f32> {
+    match decoder.read(tokens, &Draw::default(), &RunControl::default()).unwrap() {
+        Next::Scores(scores) => scores.clone(),
+        Next::Token(token) => panic!("token {token} where scores were wanted"),
+    }
+}
+
+/// A text of that many tokens; another seed gives another one.
+pub(crate) fn text(tokens: usize, seed: usize) -> Vec<u32> {
+    (0..tokens).map(|at| ((at * at * 7 + at * 13 + seed * 29 + 5) % 64) as u32).collect()
+}
+
+/// Single characters, byte-level spelled, and turn marks.
+pub(crate) fn tokenizer() -> Tokenizer {
+    let characters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
+    let mut vocabulary: serde_json::Map<String, serde_json::Value> =
+        characters.iter().enumerate().map(|(id, c)| (c.to_string(), id.into())).collect();
+    // Space and line end, as byte-level vocabularies spell them.
+    vocabulary.insert("\u{120}".to_owned(), 62.into());
+    vocabulary.insert("\u{10a}".to_owned(), 63.into());
+    let marks = ["<|turn|>", "<|system|>", "<|user|>", "<|end|>", "<|assistant|>", "<|unk|>"];
+    let added: Vec<serde_json::Value> = (64..).zip(marks).map(|(id, mark)| added(id, mark)).collect();
+    let level = serde_json::json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false
+    });
+    let file = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": []
+        }
+    });
+    let config = TokenizerConfig::default();
+    Tokenizer::load(TokenizerFormat::TokenizerJson, file.to_string().as_bytes(), &config).unwrap()
+}
+
+fn added(id: u32, content: &str) -> serde_json::Value {
+    serde_json::json!({
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true
+    })
+}
+
+/// A chat template that marks turns.
+const TEMPLATE: &str = "{% for message in messages %}<|turn|><|{{ message.role }}|>{{ message.content }}<|end|>\
+     {% endfor %}{% if add_generation_prompt %}<|turn|><|assistant|>{% endif %}";
+
+/// The vocabulary with a chat template.
+pub(crate) fn voice() -> Voice {
+    Voice { template: Some(ChatTemplate::new(TEMPLATE).unwrap()), ..Voice::new(tokenizer()) }
+}

@@ -1,0 +1,179 @@
+//! The Hugging Face hub as an origin: files of a repository, or the checkpoint in it.
+//!
+//! The hub states the SHA-256 of large files, in the list of a repository and in the headers of a file. Where the
+//! registry knows a hash too, other bytes are refused before they are fetched.
+
+use super::http::{Client, download, text};
+use super::incoming::{Resume, Sink};
+use super::{Network, Origin, Wanted};
+use crate::{Error, Hub, Listener, Result, Sha256};
+use serde::Deserialize;
+use std::io::Read;
+
+/// The list of a repository's files is never longer.
+const MAX_LIST: u64 = 16 << 20;
+
+/// Files that belong to a checkpoint, by their ends.
+const WANTED: [&str; 6] = [".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt"];
+
+/// Where templates beside the default one lie.
+const TEMPLATES: &str = "additional_chat_templates";
+
+/// A repository.
+pub(super) struct HubOrigin<'a> {
+    hub: &'a Hub,
+    endpoint: String,
+    client: Client,
+    /// The commit that a list was made of, so that all files are of one version.
+    commit: Option<String>,
+}
+
+/// The hub's answer about a repository, as far as it is read here.
+#[derive(Deserialize)]
+struct Repository {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    lfs: Option<Stored>,
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    sha256: String,
+    size: u64,
+}
+
+impl<'a> HubOrigin<'a> {
+    pub(super) fn new(hub: &'a Hub, network: &Network) -> HubOrigin<'a> {
+        let endpoint = network.hub.trim_end_matches('/').to_owned();
+        HubOrigin { hub, endpoint, client: Client::new(network, network.hub_token.as_deref()), commit: None }
+    }
+
+    fn revision(&self) -> &str {
+        self.commit.as_deref().unwrap_or_else(|| self.hub.revision())
+    }
+
+    fn address(&self, file: &str) -> String {
+        let Hub { repository, .. } = self.hub;
+        format!("{}/{repository}/resolve/{}/{}", self.endpoint, self.revision(), escape(file))
+    }
+
+    /// Refuses a file that the hub itself says is another one.
+    fn check_stated(&self, wanted: &Wanted, address: &str) -> Result<()> {
+        let answer = self.client.head(address)?;
+        let status = answer.status().as_u16();
+        if status >= 400 {
+            return Err(Error::Status { address: address.to_owned(), status });
+        }
+        let (file, from) = (wanted.path.clone(), address.to_owned());
+        let size = text(&answer, "x-linked-size").and_then(|size| size.parse().ok());
+        if let (Some(wanted), Some(found)) = (wanted.size, size)
+            && wanted != found
+        {
+            return Err(Error::WrongSize { file, from, wanted, found });
+        }
+        let hash = text(&answer, "x-linked-etag").and_then(|tag| tag.trim_matches('"').parse().ok());
+        if let (Some(wanted), Some(found)) = (wanted.sha256, hash)
+            && wanted != found
+        {
+            return Err(Error::WrongHash { file, from, wanted, found });
+        }
+        Ok(())
+    }
+}
+
+impl Origin for HubOrigin<'_> {
+    fn list(&mut self, _: Listener<'_>) -> Result<Vec<Wanted>> {
+        let Hub { repository, .. } = self.hub;
+        let address =
+            format!("{}/api/models/{repository}/revision/{}?blobs=true", self.endpoint, self.hub.revision());
+        let answer = self.client.get(&address, &[])?;
+        let status = answer.status().as_u16();
+        if status != 200 {
+            return Err(Error::Status { address, status });
+        }
+        let wrong = |problem: String| Error::Answer { address: address.clone(), problem };
+        let mut bytes = Vec::new();
+        let mut body = answer.into_body().into_reader().take(MAX_LIST);
+        body.read_to_end(&mut bytes).map_err(|error| Error::Network {
+            address: address.clone(),
+            problem: format!("the connection broke: {error}"),
+        })?;
+        let repository: Repository =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not a list of files: {error}")))?;
+        crate::source::plain_word(&repository.sha).map_err(wrong)?;
+        self.commit = Some(repository.sha);
+        let files = repository.siblings.into_iter().filter(|file| is_of_checkpoint(&file.rfilename));
+        files
+            .map(|Sibling { rfilename: path, size, lfs }| {
+                let sha256: Option<Sha256> = lfs.as_ref().map(|stored| stored.sha256.parse()).transpose()?;
+                Ok(Wanted { path, size: lfs.map(|stored| stored.size).or(size), sha256 })
+            })
+            .collect()
+    }
+
+    fn pour(&mut self, wanted: &Wanted, resume: &Resume, sink: &mut Sink<'_>) -> Result<()> {
+        let listed = self.commit.is_some();
+        let file = if listed { Some(&wanted.path) } else { self.hub.file.as_ref() };
+        let Some(file) = file else {
+            let from = format!("hf:{}", self.hub.repository);
+            return Err(Error::Unfit { from, problem: "is a repository; name the file in it" });
+        };
+        let address = self.address(file);
+        if !listed && resume.at == 0 {
+            self.check_stated(wanted, &address)?;
+        }
+        download(&self.client, &address, resume, sink)
+    }
+}
+
+/// Whether a file is one that a checkpoint is read from.
+fn is_of_checkpoint(path: &str) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    // Some repositories hold the same weights twice.
+    (folder.is_empty() || folder == TEMPLATES)
+        && WANTED.iter().any(|end| name.ends_with(end))
+        && !name.starts_with("consolidated")
+}
+
+/// A path inside an address: what has a meaning there is escaped.
+fn escape(path: &str) -> String {
+    path.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' | b'~' => {
+                text.push(byte as char)
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_its_weights_and_what_reads_them() {
+        let files = [
+            ("config.json", true),
+            ("model-00001-of-00002.safetensors", true),
+            ("tokenizer.model", true),
+            ("additional_chat_templates/tools.jinja", true),
+            ("README.md", false),
+            ("pytorch_model.bin", false),
+            ("onnx/config.json", false),
+            ("consolidated.safetensors", false),
+            (".gitattributes", false),
+        ];
+        for (path, wanted) in files {
+            assert_eq!(is_of_checkpoint(path), wanted, "{path}");
+        }
+        assert_eq!(escape("a b/ü?.json"), "a%20b/%C3%BC%3F.json");
+    }
+}

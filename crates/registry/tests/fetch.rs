@@ -1,0 +1,441 @@
+//! Downloads against a server that misbehaves, and the store that they land in.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use pteron_registry::{Error, Event, Identity, Network, Registry, Sha256, Store, Variant, Wish};
+use std::path::Path;
+use std::time::Duration;
+use support::{Page, Server, noise};
+use tempfile::TempDir;
+
+/// A store in a folder of its own, and a registry of one model with one variant.
+struct Bench {
+    folder: TempDir,
+    server: Server,
+    store: Store,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start();
+        let network = Network {
+            hub: server.address.clone(),
+            hub_token: Some("secret".to_owned()),
+            patience: Duration::from_millis(500),
+            pause: Duration::from_millis(1),
+            retries: 3,
+        };
+        let store = Store::open(&folder.path().join("store")).unwrap().with_network(network);
+        Bench { folder, server, store }
+    }
+
+    /// Fetches and tells what happened.
+    fn fetch(&self, variant: &Variant) -> (Result<Vec<u8>, Error>, Vec<String>) {
+        let mut told = Vec::new();
+        let fetched = self.store.fetch(variant, &mut |event| match event {
+            Event::Bytes { .. } => {}
+            other => told.push(format!("{other:?}")),
+        });
+        (fetched.map(|installed| std::fs::read(installed.path).unwrap_or_default()), told)
+    }
+
+    fn leftovers(&self) -> u64 {
+        self.store.partials().unwrap().iter().map(|partial| partial.bytes).sum()
+    }
+}
+
+/// A variant that is one file.
+fn file(sha256: Option<&[u8]>, sources: &[&str]) -> Variant {
+    let hash = sha256.map(|bytes| format!("sha256 = '{}'\nsize = {}", Sha256::of(bytes), bytes.len()));
+    variant(&format!("kind = 'gguf'\nfile = 'm.gguf'\n{}\nsources = {sources:?}", hash.unwrap_or_default()))
+}
+
+fn variant(table: &str) -> Variant {
+    let text = format!("[models.m]\nlicence = 'MIT'\n[[models.m.variants]]\nname = 'v'\n{table}");
+    let registry = Registry::built_in().unwrap().with("test", &text).unwrap();
+    let wish = Wish { platform: pteron_registry::Platform::here(), backend: None, present: &["cpu"] };
+    registry.resolve(Some("m"), &wish).unwrap().variant.clone()
+}
+
+#[test]
+fn a_file_lands_whole_and_is_not_fetched_twice() {
+    let bench = Bench::new();
+    let bytes = noise(3_000_000, 1);
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", Page::of(&bytes))]);
+    assert!(bench.store.installed(&variant).unwrap().is_none());
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    let installed = bench.store.installed(&variant).unwrap().unwrap();
+    assert!(installed.record.verified && installed.check().unwrap().is_empty());
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    assert_eq!(bench.server.requests().len(), 1);
+    assert_eq!(bench.leftovers(), 0);
+    assert_eq!(bench.store.list().unwrap(), [installed]);
+}
+
+#[test]
+fn a_broken_connection_is_taken_up_where_it_ended() {
+    let bench = Bench::new();
+    let bytes = noise(1_000_000, 2);
+    let page = Page { breaks: Some((3, 200_000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    let ranges: Vec<Option<String>> =
+        bench.server.requests().iter().map(|request| request.headers.get("range").cloned()).collect();
+    let range = |at: usize| Some(format!("bytes={at}-"));
+    assert_eq!(ranges, [None, range(200_000), range(400_000), range(600_000)]);
+}
+
+#[test]
+fn a_server_without_ranges_sends_everything_again() {
+    let bench = Bench::new();
+    let bytes = noise(500_000, 3);
+    let page = Page { breaks: Some((2, 100_000)), ranges: false, ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+}
+
+#[test]
+fn a_source_that_never_gets_further_is_given_up_and_another_goes_on_from_there() {
+    let bench = Bench::new();
+    let bytes = noise(500_000, 4);
+    let stuck = Page { breaks: Some((100, 0)), ..Page::of(&bytes) };
+    let url = bench.server.put("/stuck", stuck);
+    let (failed, _) = bench.fetch(&file(Some(&bytes), &[&url]));
+    assert!(failed.unwrap_err().is_offline());
+    // Half of it, then nothing: what came is kept, and the second source sends the rest only.
+    let half = Page { breaks: Some((1, 250_000)), ..Page::of(&bytes) };
+    let half_url = bench.server.put("/half", half);
+    let stopped = Bench { store: bench.store.clone().with_network(quick()), ..bench };
+    let (failed, _) = stopped.fetch(&file(Some(&bytes), &[&half_url]));
+    assert!(failed.is_err());
+    assert!(stopped.leftovers() >= 250_000);
+    let second = stopped.server.put("/second", Page::of(&bytes));
+    assert_eq!(stopped.fetch(&file(Some(&bytes), &[&second])).0.unwrap(), bytes);
+    let last = stopped.server.requests().pop().unwrap();
+    assert_eq!(last.headers["range"], "bytes=250000-");
+}
+
+fn quick() -> Network {
+    Network { retries: 0, pause: Duration::from_millis(1), ..Network::default() }
+}
+
+#[test]
+fn wrong_bytes_are_kept_in_no_form_and_the_next_source_is_tried() {
+    let bench = Bench::new();
+    let bytes = noise(300_000, 5);
+    let other = noise(300_000, 6);
+    let wrong = bench.server.put("/wrong", Page::of(&other));
+    let short = bench.server.put("/short", Page::of(&other[..1000]));
+    let (failed, _) = bench.fetch(&file(Some(&bytes), &[&wrong, &short]));
+    let message = failed.unwrap_err().to_string();
+    assert!(message.contains(&Sha256::of(&other).to_string()), "{message}");
+    assert!(message.contains("has 1000 bytes, not 300000"), "{message}");
+    // The state of a file that never came is all that is left.
+    assert!(bench.leftovers() < 1000);
+    let right = bench.server.put("/right", Page::of(&bytes));
+    let (fetched, told) = bench.fetch(&file(Some(&bytes), &[&wrong, &right]));
+    assert_eq!(fetched.unwrap(), bytes);
+    assert!(told.iter().any(|event| event.starts_with("Failed")), "{told:?}");
+}
+
+#[test]
+fn a_damaged_beginning_is_found_and_begun_anew() {
+    let bench = Bench::new();
+    let bytes = noise(400_000, 7);
+    let page = Page { breaks: Some((1, 200_000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    let store = bench.store.clone().with_network(quick());
+    store.fetch(&variant, &mut |_| {}).unwrap_err();
+    let incoming = bench.store.root().join("partial/models/m/v/incoming");
+    assert_eq!(std::fs::metadata(&incoming).unwrap().len(), 200_000);
+    std::fs::write(&incoming, vec![0; 200_000]).unwrap();
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    // One byte too many in what is there, and all bytes there but never checked.
+    for left in [vec![1; 400_001], bytes.clone()] {
+        bench.store.remove("m").unwrap();
+        bench.server.put("/m", Page { breaks: Some((1, 1000)), ..Page::of(&bytes) });
+        store.fetch(&variant, &mut |_| {}).unwrap_err();
+        std::fs::write(&incoming, left).unwrap();
+        assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_longer_answer_than_promised_ends_at_once() {
+    let bench = Bench::new();
+    let bytes = noise(100_000, 8);
+    let mut longer = bytes.clone();
+    longer.extend([0; 1000]);
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", Page::of(&longer))]);
+    let message = bench.fetch(&variant).0.unwrap_err().to_string();
+    assert!(message.contains("has 101000 bytes, not 100000"), "{message}");
+}
+
+#[test]
+fn half_of_a_file_that_nobody_knows_the_length_of_is_not_taken_for_the_whole() {
+    let bench = Bench::new();
+    let bytes = noise(100_000, 24);
+    let page = |breaks| Page { endless: true, breaks, ..Page::of(&bytes) };
+    let url = bench.server.put("/m", page(Some((1, 1000))));
+    let message = bench.fetch(&file(None, &[&url])).0.unwrap_err().to_string();
+    assert!(message.contains("how long"), "{message}");
+    // With a size and a hash the half is found out, and what is there is no beginning of anything.
+    bench.server.put("/m", page(Some((1, 1000))));
+    assert!(bench.fetch(&file(Some(&bytes), &[&url])).0.is_err());
+    assert_eq!(bench.fetch(&file(Some(&bytes), &[&url])).0.unwrap(), bytes);
+}
+
+#[test]
+fn errors_of_a_server_say_what_would_help() {
+    let bench = Bench::new();
+    let bytes = noise(1000, 9);
+    let status = |code| Page { status: Some(code), ..Page::of(&bytes) };
+    let cases = [(404, "no such file"), (401, "accept the model's licence"), (503, "try again later")];
+    for (code, expected) in cases {
+        let url = bench.server.put(&format!("/{code}"), status(code));
+        let error = bench.fetch(&file(Some(&bytes), &[&url])).0.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(error.wants_credentials(), code == 401);
+    }
+    let passing = Page { fails_first: Some((2, 503)), ..Page::of(&bytes) };
+    let url = bench.server.put("/passing", passing);
+    assert_eq!(bench.fetch(&file(Some(&bytes), &[&url])).0.unwrap(), bytes);
+}
+
+#[test]
+fn no_network_is_told_apart() {
+    let bench = Bench::new();
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let gone = format!("http://127.0.0.1:{port}/m");
+    let error = bench.fetch(&file(Some(b"x"), &[&gone])).0.unwrap_err();
+    assert!(error.is_offline(), "{error}");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_not_waited_for_for_ever() {
+    let bench = Bench::new();
+    let bytes = noise(10_000, 10);
+    let page = Page { slow: Some((Duration::from_secs(20), 10_000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    let network = Network { patience: Duration::from_millis(200), ..quick() };
+    let error = bench.store.clone().with_network(network).fetch(&variant, &mut |_| {}).unwrap_err();
+    assert!(error.is_offline(), "{error}");
+}
+
+#[test]
+fn a_slow_server_is_waited_for() {
+    let bench = Bench::new();
+    let bytes = noise(10_000, 11);
+    // Longer in all than the patience with each part of it.
+    let page = Page { slow: Some((Duration::from_millis(100), 1000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+}
+
+#[test]
+fn redirects_are_followed_and_carry_the_range() {
+    let bench = Bench::new();
+    let bytes = noise(200_000, 12);
+    bench.server.put("/real", Page { breaks: Some((1, 50_000)), ..Page::of(&bytes) });
+    let url = bench.server.put("/m", Page { redirect: Some("/real".to_owned()), ..Page::default() });
+    assert_eq!(bench.fetch(&file(Some(&bytes), &[&url])).0.unwrap(), bytes);
+    assert_eq!(bench.server.requests().pop().unwrap().headers["range"], "bytes=50000-");
+    let round = bench.server.put("/round", Page { redirect: Some("/round".to_owned()), ..Page::default() });
+    assert!(bench.fetch(&file(Some(b"else"), &[&round])).0.is_err());
+}
+
+#[test]
+fn without_a_hash_only_the_same_version_is_taken_up_again() {
+    let bench = Bench::new();
+    let (old, new) = (noise(400_000, 13), noise(400_000, 14));
+    let page =
+        |bytes: &[u8], tag: &str, breaks| Page { tag: Some(tag.to_owned()), breaks, ..Page::of(bytes) };
+    let url = bench.server.put("/m", page(&old, "\"old\"", Some((1, 100_000))));
+    let variant = file(None, &[&url]);
+    let (fetched, told) = bench.fetch(&variant);
+    assert_eq!(fetched.unwrap(), old);
+    assert!(told.last().unwrap().contains(&Sha256::of(&old).to_string()), "{told:?}");
+    let request = bench.server.requests().pop().unwrap();
+    assert_eq!((&*request.headers["range"], &*request.headers["if-range"]), ("bytes=100000-", "\"old\""));
+    assert!(!bench.store.installed(&variant).unwrap().unwrap().record.verified);
+    // The file changes between two connections, or has nothing that tells its versions apart.
+    for tag in ["\"new\"", "W/\"weak\""] {
+        bench.store.remove("m").unwrap();
+        bench.server.put("/m", page(&old, "\"old\"", Some((1, 100_000))));
+        let server = bench.server.clone();
+        let fetched = bench.store.fetch(&variant, &mut |event| {
+            if let Event::Retrying { .. } = event {
+                server.put("/m", page(&new, tag, None));
+            }
+        });
+        assert_eq!(std::fs::read(fetched.unwrap().path).unwrap(), new);
+    }
+}
+
+#[test]
+fn the_hub_states_a_hash_before_the_file_comes() {
+    let bench = Bench::new();
+    let bytes = noise(50_000, 15);
+    let stated = |hash: Sha256| Page {
+        headers: vec![("X-Linked-Etag".to_owned(), format!("\"{hash}\""))],
+        ..Page::of(&bytes)
+    };
+    bench.server.put("/org/repo/resolve/main/m.gguf", stated(Sha256::of(b"other")));
+    let variant = file(Some(&bytes), &["hf:org/repo/m.gguf"]);
+    let message = bench.fetch(&variant).0.unwrap_err().to_string();
+    assert!(message.contains(&Sha256::of(b"other").to_string()), "{message}");
+    assert!(bench.server.requests().iter().all(|request| request.method == "HEAD"));
+    bench.server.put("/org/repo/resolve/main/m.gguf", stated(Sha256::of(&bytes)));
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    assert_eq!(bench.server.requests()[0].headers["authorization"], "Bearer secret");
+}
+
+#[test]
+fn a_token_stays_with_the_hub() {
+    let bench = Bench::new();
+    let elsewhere = Server::start();
+    let bytes = noise(1000, 16);
+    // Another name of this machine is another host.
+    let target = elsewhere.put("/cdn", Page::of(&bytes)).replace("127.0.0.1", "localhost");
+    bench.server.put("/org/repo/resolve/main/m.gguf", Page { redirect: Some(target), ..Page::default() });
+    assert_eq!(bench.fetch(&file(Some(&bytes), &["hf:org/repo/m.gguf"])).0.unwrap(), bytes);
+    assert!(elsewhere.requests().iter().all(|request| !request.headers.contains_key("authorization")));
+}
+
+#[test]
+fn a_repository_is_fetched_as_a_folder_of_one_version() {
+    let bench = Bench::new();
+    let weights = noise(300_000, 17);
+    let list = serde_json::json!({ "sha": "abc123", "siblings": [
+        { "rfilename": "model.safetensors", "size": 300_000,
+          "lfs": { "sha256": Sha256::of(&weights), "size": 300_000, "pointerSize": 134 } },
+        { "rfilename": "config.json", "size": 2 },
+        { "rfilename": "README.md", "size": 5 },
+        { "rfilename": "additional_chat_templates/tools.jinja", "size": 4 },
+    ]});
+    bench.server.put("/api/models/org/repo/revision/main?blobs=true", Page::of(list.to_string().as_bytes()));
+    let broken = Page { breaks: Some((1, 100_000)), ..Page::of(&weights) };
+    bench.server.put("/org/repo/resolve/abc123/model.safetensors", broken);
+    bench.server.put("/org/repo/resolve/abc123/config.json", Page::of(b"{}"));
+    bench.server.put("/org/repo/resolve/abc123/additional_chat_templates/tools.jinja", Page::of(b"tool"));
+    let variant = variant("kind = 'folder'\nsources = ['hf:org/repo']");
+    let installed = bench.store.fetch(&variant, &mut |_| {}).unwrap();
+    let read = |name: &str| std::fs::read(installed.path.join(name)).unwrap();
+    assert_eq!(read("model.safetensors"), weights);
+    assert_eq!(read("config.json"), b"{}");
+    assert_eq!(read("additional_chat_templates/tools.jinja"), b"tool");
+    assert!(!installed.path.join("README.md").exists());
+    assert_eq!(installed.record.size, 300_006);
+    assert!(!installed.record.verified && installed.record.files[2].verified);
+    assert!(installed.check().unwrap().is_empty());
+}
+
+#[test]
+fn a_list_of_files_that_leads_out_of_the_folder_is_refused() {
+    let bench = Bench::new();
+    for name in ["../x.json", "/etc/x.json", "additional_chat_templates/../../x.json", "C:x.json"] {
+        let list = serde_json::json!({ "sha": "abc", "siblings": [{ "rfilename": name, "size": 1 }] });
+        bench
+            .server
+            .put("/api/models/org/repo/revision/main?blobs=true", Page::of(list.to_string().as_bytes()));
+        let variant = variant("kind = 'folder'\nsources = ['hf:org/repo']");
+        assert!(bench.fetch(&variant).0.is_err(), "{name}");
+    }
+    assert!(bench.server.requests().iter().all(|request| request.path.starts_with("/api/")));
+}
+
+#[test]
+fn a_path_is_copied_and_checked() {
+    let bench = Bench::new();
+    let bytes = noise(100_000, 18);
+    let path = bench.folder.path().join("there.gguf");
+    std::fs::write(&path, &bytes).unwrap();
+    let source = format!("path:{}", path.display());
+    assert!(bench.fetch(&file(Some(b"other"), &[&source])).0.is_err());
+    assert_eq!(bench.fetch(&file(Some(&bytes), &["path:/nowhere", &source])).0.unwrap(), bytes);
+}
+
+#[test]
+fn what_changed_on_disk_or_in_the_registry_is_fetched_anew() {
+    let bench = Bench::new();
+    let (old, new) = (noise(1000, 19), noise(1001, 20));
+    let url = bench.server.put("/m", Page::of(&old));
+    let before = file(Some(&old), &[&url]);
+    bench.fetch(&before).0.unwrap();
+    let path = bench.store.installed(&before).unwrap().unwrap().path;
+    std::fs::write(&path, b"cut").unwrap();
+    assert!(bench.store.installed(&before).unwrap().is_none());
+    assert_eq!(bench.fetch(&before).0.unwrap(), old);
+    std::fs::write(&path, noise(1000, 21)).unwrap();
+    assert_eq!(bench.store.installed(&before).unwrap().unwrap().check().unwrap(), ["m.gguf"]);
+    bench.server.put("/m", Page::of(&new));
+    assert_eq!(bench.fetch(&file(Some(&new), &[&url])).0.unwrap(), new);
+}
+
+#[test]
+fn two_at_once_fetch_once() {
+    let bench = Bench::new();
+    let bytes = noise(200_000, 22);
+    let page = Page { slow: Some((Duration::from_millis(10), 20_000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page)]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(bench.fetch(&variant).0.unwrap(), bytes));
+        }
+    });
+    assert_eq!(bench.server.requests().len(), 1);
+}
+
+#[test]
+fn a_conversion_is_made_once_and_leaves_nothing_when_it_fails() {
+    let bench = Bench::new();
+    let bytes = noise(1000, 23);
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", Page::of(&bytes))]);
+    let installed = bench.store.fetch(&variant, &mut |_| {}).unwrap();
+    let source = Identity::of_installed(&installed);
+    let failed = bench.store.converted(&source, "4w", |path: &Path| {
+        std::fs::write(path, b"half").unwrap();
+        Err(Error::NotInstalled { model: "the weights end early".to_owned() })
+    });
+    assert!(failed.unwrap_err().to_string().contains("the weights end early"));
+    assert!(bench.store.conversions().unwrap().is_empty());
+    let nothing = bench.store.converted(&source, "4w", |_| Ok::<(), Error>(()));
+    assert!(matches!(nothing, Err(Error::NothingMade { .. })));
+    let make = |path: &Path| {
+        std::fs::write(path, b"program").unwrap();
+        Ok::<(), Error>(())
+    };
+    let program = bench.store.converted(&source, "4w", make).unwrap();
+    assert_eq!(std::fs::read(&program).unwrap(), b"program");
+    let again =
+        bench.store.converted(&source, "4w", |_| Err(Error::NotInstalled { model: "again".to_owned() }));
+    assert_eq!(again.unwrap(), program);
+    assert_ne!(bench.store.converted(&source, "8w", make).unwrap(), program);
+    let found = bench.store.conversions_of(&source).unwrap();
+    let options: Vec<&str> = found.iter().map(|conversion| conversion.options.as_str()).collect();
+    assert!(options.contains(&"4w") && options.contains(&"8w") && found[0].from == "m/v", "{found:?}");
+    let removed = bench.store.remove("m").unwrap();
+    assert!(removed.fetched >= 1000 && removed.converted >= 14, "{removed:?}");
+    assert!(!program.exists() && !installed.path.exists());
+    assert!(matches!(bench.store.remove("m"), Err(Error::NotInstalled { .. })));
+    for hostile in ["..", "../models", "/", ""] {
+        assert!(matches!(bench.store.remove(hostile), Err(Error::NotInstalled { .. })), "{hostile}");
+    }
+}
+
+#[test]
+fn a_file_that_changes_is_another_source_of_conversions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    std::fs::write(&path, b"one").unwrap();
+    let (file, all) = (Identity::of_path(&path).unwrap(), Identity::of_path(folder.path()).unwrap());
+    assert_eq!(Identity::of_path(&path).unwrap(), file);
+    std::fs::write(&path, b"other").unwrap();
+    assert_ne!(Identity::of_path(&path).unwrap(), file);
+    assert_ne!(Identity::of_path(folder.path()).unwrap(), all);
+    assert!(Identity::of_path(&folder.path().join("none")).is_err());
+}

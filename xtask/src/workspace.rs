@@ -22,6 +22,11 @@ pub(crate) fn sample() -> PathBuf {
     conformance().join("sample.zip")
 }
 
+/// The packed sample of the set of checkpoints.
+pub(crate) fn checkpoints() -> PathBuf {
+    conformance().join("checkpoints.zip")
+}
+
 /// Where commands leave what they found: inside cargo's own folder, which git ignores.
 pub(crate) fn scratch() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("xtask")

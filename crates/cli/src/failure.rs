@@ -4,6 +4,8 @@
 //! made here and nowhere else, since only the command line knows its own commands.
 
 use pteron_format::FormatError;
+use pteron_llm::LlmError;
+use pteron_llm::sampler::SamplerError;
 use pteron_runtime::Error;
 use std::fmt::Display;
 use std::path::Path;
@@ -95,6 +97,54 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let hint = hint(&error);
         Failure { hint: hint.map(str::to_owned), ..Failure::new(error) }
+    }
+}
+
+impl From<LlmError> for Failure {
+    fn from(error: LlmError) -> Failure {
+        match error {
+            LlmError::Run(error) => error.into(),
+            LlmError::NotALanguageModel { .. } => {
+                Failure::usage(error).hint("`pteron exec FILE` runs programs of every kind on tensors")
+            }
+            LlmError::PromptTooLong { .. } => {
+                Failure::new(error).hint("shorten the prompt, or export the model with a longer `--context`")
+            }
+            LlmError::Context { .. } => Failure::usage(error)
+                .hint("export the model with a longer `--context`, or with `--kv off-graph`"),
+            LlmError::Sampler(SamplerError::Setting { .. }) => Failure::usage(error),
+            error => Failure::new(error),
+        }
+    }
+}
+
+impl From<pteron_registry::Error> for Failure {
+    fn from(error: pteron_registry::Error) -> Failure {
+        use pteron_registry::Error;
+        let failure = match error {
+            Error::UnknownModel { .. } => {
+                return Failure::usage(error).hint("`pteron list` shows every model that has a name");
+            }
+            Error::NoVariant { .. } => {
+                return Failure::usage(error).hint("`pteron doctor` shows which backends there are");
+            }
+            _ => Failure::new(&error),
+        };
+        match error {
+            Error::DiskFull { .. } => {
+                failure.hint("`pteron rm NAME` frees space; PTERON_HOME names another folder")
+            }
+            _ if error.wants_credentials() => failure.hint(
+                "accept the model's licence on its page, then set HF_TOKEN to a token that may read it",
+            ),
+            _ if error.is_offline() => {
+                failure.hint("connect to the network and run it again: it goes on where it ended")
+            }
+            Error::AllSources { .. } => failure.hint(
+                "a `models.toml` in the settings folder can name another source; `pteron doctor` says where",
+            ),
+            _ => failure,
+        }
     }
 }
 

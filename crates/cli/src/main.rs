@@ -8,14 +8,17 @@ mod bench;
 mod commands;
 mod conformance;
 mod diff;
+mod doctor;
 mod engine;
 mod failure;
 mod file;
+mod home;
 mod inspect;
 mod log;
 mod mlx;
 mod output;
 mod rewrite;
+mod talk;
 mod tensors;
 
 use clap::{Parser, Subcommand};
@@ -47,12 +50,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(command::run::Arguments),
+    Chat(command::chat::Arguments),
+    Perplexity(command::perplexity::Arguments),
+    Pull(command::pull::Arguments),
+    List(command::list::Arguments),
+    Rm(command::rm::Arguments),
+    Doctor(command::doctor::Arguments),
+    Tokenize(command::tokenize::Arguments),
+    Template(command::template::Arguments),
     Inspect(command::inspect::Arguments),
     Exec(command::exec::Arguments),
     Verify(command::verify::Arguments),
     Diff(command::diff::Arguments),
     Rewrite(command::rewrite::Arguments),
     Compile(command::compile::Arguments),
+    Export(command::export::Arguments),
     Conformance(command::conformance::Arguments),
     Bench(command::bench::Arguments),
 }
@@ -79,12 +92,22 @@ fn main() -> ExitCode {
 
 fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
     match command {
+        Command::Run(arguments) => command::run::run(arguments, out),
+        Command::Chat(arguments) => command::chat::run(arguments, out),
+        Command::Perplexity(arguments) => command::perplexity::run(arguments, out),
+        Command::Pull(arguments) => command::pull::run(arguments, out),
+        Command::List(arguments) => command::list::run(arguments, out),
+        Command::Rm(arguments) => command::rm::run(arguments, out),
+        Command::Doctor(arguments) => command::doctor::run(arguments, out),
+        Command::Tokenize(arguments) => command::tokenize::run(arguments, out),
+        Command::Template(arguments) => command::template::run(arguments, out),
         Command::Inspect(arguments) => command::inspect::run(arguments, out),
         Command::Exec(arguments) => command::exec::run(arguments, out),
         Command::Verify(arguments) => command::verify::run(arguments, out),
         Command::Diff(arguments) => command::diff::run(arguments, out),
         Command::Rewrite(arguments) => command::rewrite::run(arguments),
         Command::Compile(arguments) => command::compile::run(arguments, out),
+        Command::Export(arguments) => command::export::run(arguments, out),
         Command::Conformance(arguments) => command::conformance::run(arguments, out),
         Command::Bench(arguments) => command::bench::run(arguments, out),
     }

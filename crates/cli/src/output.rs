@@ -24,6 +24,11 @@ impl Output {
         writeln!(self.out, "{}", visible(&text)).map_err(failed)
     }
 
+    /// A piece of a text that goes on, seen at once.
+    pub(crate) fn piece(&mut self, text: &str) -> Result<(), Failure> {
+        self.out.write_all(visible(text).as_bytes()).and_then(|()| self.out.flush()).map_err(failed)
+    }
+
     /// An empty line.
     pub(crate) fn blank(&mut self) -> Result<(), Failure> {
         self.line("")

@@ -6,7 +6,8 @@ mod support;
 
 use pteron_format::WriteOptions;
 use pteron_models::architectures::Llama;
-use pteron_models::{Model, ModelOptions, RandomWeights};
+use pteron_models::blocks::{Activation, RopeScaling};
+use pteron_models::{Model, ModelOptions, Quantization, RandomWeights};
 use std::sync::Arc;
 use support::*;
 
@@ -21,8 +22,11 @@ fn tiny(folder: &Folder) -> String {
         head_dim: 8,
         rms_norm_eps: 1e-5,
         rope_theta: 10_000.0,
-        rope_scaling: None,
+        rope_scaling: RopeScaling::None,
         sliding_window: None,
+        hidden_act: Activation::Silu,
+        attention_bias: false,
+        mlp_bias: false,
         max_position_embeddings: 64,
         tie_word_embeddings: true,
         bos_token_id: Some(1),
@@ -31,7 +35,7 @@ fn tiny(folder: &Folder) -> String {
     let options = ModelOptions {
         context: 32,
         chunk: 8,
-        packing: Some("4w".parse().unwrap()),
+        quantization: Quantization::of("4w".parse().unwrap()),
         ..ModelOptions::default()
     };
     let model = Model::build(&llama, Arc::new(RandomWeights::new(1)), options).unwrap();

@@ -54,7 +54,11 @@ fn inspect_json_has_the_documented_keys() {
     let model = scaled(&folder);
     let text = pteron(&["inspect", &model, "--json", "--graph"]).ok();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |value: &serde_json::Value| {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
     assert_eq!(
         keys(&json),
         [

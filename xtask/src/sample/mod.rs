@@ -1,6 +1,7 @@
 //! `cargo xtask sample`: packs the cut of the full sets that lives in the repository, so that a clone alone can test
 //! itself: operator cases that cover every node kind, and models that cover every way a program can be built.
 
+mod checkpoints;
 mod pack;
 mod select;
 
@@ -19,10 +20,11 @@ use crate::case::{self, Case};
 use crate::error::{Doing, Error, Result};
 use crate::workspace;
 
-/// Pack conformance/sample.zip from the full sets.
+/// Pack conformance/sample.zip and conformance/checkpoints.zip from the full sets.
 ///
-/// 250 operator cases and 10 models, which together hold every node kind and every portable operator that occurs in the
-/// full sets. At most 4 MB, the same bytes for the same sets, and no path of this machine in it.
+/// The sample: 250 operator cases and 10 models, which together hold every node kind and every portable operator that occurs in the
+/// full sets; at most 4 MB. The checkpoints: one of each family and kind of file; at most 2 MB. The same bytes for the same
+/// sets, and no path of this machine in them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Say what would be packed, and write nothing.
@@ -62,27 +64,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         .collect();
     require_all(&operators, &models, &sampled)?;
 
-    let members = members(&sampled)?;
-    let places = [cache.root(), workspace::root()].map(|place| place.display().to_string());
-    pack::require_no_machine_paths(&members, &places)?;
-    let archive = pack::archive(&members)?;
-    if archive.len() > LIMIT {
-        return Err(Error::message(format!("{} bytes; at most {LIMIT} may be packed", archive.len())));
-    }
-    let path = workspace::sample();
+    let archive = packed(&cache, &members(&sampled)?, LIMIT)?;
+    let checkpoints = packed(&cache, &checkpoints::members(&cache.set("checkpoints"))?, checkpoints::LIMIT)?;
     if arguments.dry_run {
         sampled.iter().for_each(|case| println!("{}", case.name()));
     } else {
-        write(&path, &archive)?;
+        write(&workspace::sample(), &archive)?;
+        write(&workspace::checkpoints(), &checkpoints)?;
     }
+    let (operators, models) = (chosen.len(), sampled.len() - chosen.len());
     println!(
-        "{}: {} operator cases, {} models, {} bytes",
-        path.display(),
-        chosen.len(),
-        sampled.len() - chosen.len(),
+        "{}: {operators} operator cases, {models} models, {} bytes",
+        workspace::sample().display(),
         archive.len()
     );
+    println!("{}: {} bytes", workspace::checkpoints().display(), checkpoints.len());
     Ok(Outcome::Good)
+}
+
+/// An archive of these members, once it is known to be small and free of this machine's paths.
+fn packed(cache: &Cache, members: &Members, limit: usize) -> Result<Vec<u8>> {
+    let places = [cache.root(), workspace::root()].map(|place| place.display().to_string());
+    pack::require_no_machine_paths(members, &places)?;
+    let archive = pack::archive(members)?;
+    if archive.len() > limit {
+        return Err(Error::message(format!("{} bytes; at most {limit} may be packed", archive.len())));
+    }
+    Ok(archive)
 }
 
 /// Names must not clash in one archive, all models must be there, and nothing that occurs may be missing.

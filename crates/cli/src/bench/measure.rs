@@ -1,12 +1,13 @@
 //! The measuring itself: prefill of a text, decode at several depths, each several times after one round that nobody
 //! counts.
 
-use super::decoder::{Decoder, Manner};
+use super::decoder::{Greedy, text};
 use super::figures::Figures;
 use super::traffic::Traffic;
 use crate::failure::Failure;
 use indicatif::ProgressBar;
-use pteron_runtime::{Program, RunControl};
+use pteron_llm::LanguageModel;
+use pteron_runtime::RunControl;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -70,8 +71,7 @@ pub(crate) struct Decode {
 
 /// Measures a program.
 pub(crate) struct Bench<'p> {
-    pub(crate) program: &'p Program,
-    pub(crate) manner: &'p Manner,
+    pub(crate) model: &'p LanguageModel,
     pub(crate) traffic: Traffic,
     pub(crate) read_limit: Option<f64>,
     pub(crate) matrix_limit: Option<f64>,
@@ -83,17 +83,13 @@ impl Bench<'_> {
         if plan.prompt == 0 {
             return Ok(None);
         }
-        let text = self.manner.text(plan.prompt);
+        let text = text(self.model, plan.prompt);
         let mut speeds = Vec::new();
-        let mut decoder = Decoder::new(self.program, self.manner)?;
+        let mut decoder = Greedy::new(self.model)?;
         for round in 0..=plan.repeats {
-            if self.manner.can_rewind() {
-                decoder.rewind(0);
-            } else {
-                decoder = Decoder::new(self.program, self.manner)?;
-            }
+            decoder.rewind(0)?;
             let start = Instant::now();
-            decoder.prefill(&text, &RunControl::default())?;
+            decoder.read(&text, &RunControl::default())?;
             if round > 0 {
                 speeds.push(plan.prompt as f64 / start.elapsed().as_secs_f64());
                 self.progress.inc(1);
@@ -101,7 +97,7 @@ impl Bench<'_> {
         }
         Ok(Figures::of(speeds).map(|tok_s| {
             // The head runs once for the whole text, not once a token.
-            let work = self.traffic.multiply_adds_of(plan.prompt, self.manner.chunk);
+            let work = self.traffic.multiply_adds_of(plan.prompt, self.model.chunk());
             let multiply_adds_s = work as f64 * tok_s.median / plan.prompt as f64;
             Prefill {
                 tokens: plan.prompt,
@@ -121,11 +117,7 @@ impl Bench<'_> {
             // A few tokens that nobody counts: the plan of a step is made with the first.
             self.tokens(&mut decoder, plan.new.min(4))?;
             for _ in 0..plan.repeats {
-                if self.manner.can_rewind() {
-                    decoder.rewind(depth);
-                } else {
-                    decoder = self.at_depth(depth)?;
-                }
+                decoder.rewind(depth)?;
                 let start = Instant::now();
                 self.tokens(&mut decoder, plan.new)?;
                 speeds.push(plan.new as f64 / start.elapsed().as_secs_f64());
@@ -144,16 +136,19 @@ impl Bench<'_> {
     }
 
     /// A session whose caches are full up to there.
-    pub(crate) fn at_depth(&self, depth: usize) -> Result<Decoder<'_>, Failure> {
-        let mut decoder = Decoder::new(self.program, self.manner)?;
-        decoder.prefill(&self.manner.text(depth), &RunControl::default())?;
+    pub(crate) fn at_depth(&self, depth: usize) -> Result<Greedy, Failure> {
+        let mut decoder = Greedy::new(self.model)?;
+        if depth > 0 {
+            decoder.read(&text(self.model, depth), &RunControl::default())?;
+        }
+        decoder.mark()?;
         Ok(decoder)
     }
 
-    fn tokens(&self, decoder: &mut Decoder<'_>, count: usize) -> Result<(), Failure> {
+    fn tokens(&self, decoder: &mut Greedy, count: usize) -> Result<(), Failure> {
         let mut token = 1;
         for _ in 0..count {
-            token = decoder.step(&[token], &RunControl::default())?;
+            token = decoder.read(&[token], &RunControl::default())?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A step's time is that since the step before it, so that what a backend does between two steps counts to the later
 //! one. Its bytes are the weights that it reads and the tensors that it gives.
 
-use super::decoder::Decoder;
+use super::decoder::Greedy;
 use crate::failure::Failure;
 use pteron_ir::{Graph, Type, ValueId};
 use pteron_runtime::backend::{Step, Trace};
@@ -78,13 +78,13 @@ impl Trace for Listener {
 }
 
 /// Runs one decode step and listens.
-pub(crate) fn profile(program: &Program, decoder: &mut Decoder<'_>) -> Result<Profile, Failure> {
+pub(crate) fn profile(program: &Program, decoder: &mut Greedy) -> Result<Profile, Failure> {
     let graphs = program.methods().iter().flat_map(|method| &method.delegates);
     let sizes = graphs.flat_map(|delegate| constant_sizes(&delegate.module.main)).collect();
     let begin = Instant::now();
     let listener = Arc::new(Listener { sizes, state: Mutex::new((begin, begin, Vec::new())) });
     let control = RunControl { trace: Some(listener.clone()), ..RunControl::default() };
-    decoder.step(&[1], &control)?;
+    decoder.read(&[1], &control)?;
     let seconds = begin.elapsed().as_secs_f64();
     let mut state = listener.state.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(Profile { events: std::mem::take(&mut state.2), seconds })

@@ -1,6 +1,5 @@
 //! `pteron bench`: how fast a language model runs here, and how fast it could.
 
-use crate::bench::decoder::Manner;
 use crate::bench::figures::{number, seconds};
 use crate::bench::machine;
 use crate::bench::matrix::{self, Elements};
@@ -14,7 +13,8 @@ use crate::failure::{Answer, Failure};
 use crate::output::{Align, Json, Output, Table, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_models::{Logits, ModelOptions, Packing};
+use pteron_llm::LanguageModel;
+use pteron_models::{ModelOptions, Packing};
 use pteron_runtime::{Precision, Program};
 use pteron_tensor::DType;
 use serde::Serialize;
@@ -140,8 +140,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let start = Instant::now();
     let program = Program::open(source.path(), &[], &options)?;
     let load_s = start.elapsed().as_secs_f64();
-    let manner = Manner::of(&program)?;
-    if let Some(context) = manner.context.filter(|&context| context < plan.positions()) {
+    let model = LanguageModel::new(program.clone())?;
+    if let Some(context) = model.context().filter(|&context| context < plan.positions()) {
         return Err(Failure::usage(format!(
             "{} has room for {context} positions, not {}",
             source.name,
@@ -158,8 +158,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let matrix_limit = if measures { matrix::peak(threads, elements) } else { None };
     let progress = bar(plan.rounds());
     let traffic = Traffic::of(&program, "forward");
-    let bench =
-        Bench { program: &program, manner: &manner, traffic, read_limit, matrix_limit, progress: &progress };
+    let bench = Bench { model: &model, traffic, read_limit, matrix_limit, progress: &progress };
     let (prefill, decode) = (bench.prefill(&plan)?, bench.decode(&plan)?);
     let profile = arguments.profile.then(|| profiled(arguments, &bench, &source.name)).transpose()?;
     progress.finish_and_clear();
@@ -216,8 +215,7 @@ impl Source {
             cache: arguments.cache_dtype.map_or(activations, DType::from),
             context,
             chunk: arguments.chunk.min(context),
-            packing: None,
-            logits: Logits::Last,
+            ..ModelOptions::default()
         };
         let (path, made) = match &arguments.save {
             Some(path) => (path.clone(), None),
@@ -253,7 +251,7 @@ fn packing(arguments: &Arguments) -> Result<Option<Packing>, Failure> {
 /// One more token at the deepest place, listened to.
 fn profiled(arguments: &Arguments, bench: &Bench<'_>, name: &str) -> Result<Vec<Kind>, Failure> {
     let mut decoder = bench.at_depth(arguments.context.iter().max().copied().unwrap_or(0))?;
-    let profile = profile::profile(bench.program, &mut decoder)?;
+    let profile = profile::profile(bench.model.program(), &mut decoder)?;
     let kinds = profile.kinds(bench.read_limit);
     if let Some(path) = &arguments.timeline {
         let picture = timeline::render(name, &profile, &kinds);

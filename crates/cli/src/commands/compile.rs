@@ -4,7 +4,10 @@ use crate::failure::{Answer, Failure};
 use crate::output::{Output, count};
 use clap::ValueEnum;
 use pteron_format::{Limits, WriteOptions};
-use pteron_import::compile::{self, Compiled, GgufLayout, Metadata, MethodReport, Options, Source, pipeline};
+use pteron_import::compile::{
+    self, Compiled, GgufLayout, Metadata, Method, MethodReport, Options, Packing, Portable, Quantization,
+    Rule, Source, pipeline,
+};
 use pteron_import::pt2::{self, ExportedProgram};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +20,10 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   pteron compile model.pt2 -o model.pte
   pteron compile model.pt2 -o model.pte --strict --report
+  pteron compile model.pt2 -o model.pte --quantize 4w --group-size 64
   pteron compile encode=encoder.pt2 decode=decoder.pt2 -o speech.pte --share-buffers
-  pteron compile model.pt2 -o model.pte --print-after lower")]
+  pteron compile model.pt2 -o model.pte --explain
+  pteron compile model.pt2 -o model.pte --print-after rope")]
 pub(crate) struct Arguments {
     /// Exported programs, each with the method that it becomes; without a name, the file's stem, and `model` is
     /// `forward`
@@ -33,9 +38,22 @@ pub(crate) struct Arguments {
     /// Buffers of equal name are one buffer of all methods
     #[arg(long)]
     share_buffers: bool,
-    /// Delegate nothing: portable operators only
-    #[arg(long, conflicts_with = "strict")]
-    portable: bool,
+    /// Delegate nothing, or nothing of these methods: portable operators only
+    #[arg(long, value_name = "METHODS", conflicts_with = "strict")]
+    #[arg(num_args = 0.., require_equals = true, value_delimiter = ',')]
+    portable: Option<Vec<String>>,
+    /// Pack linear and embedding weights: 2w, 3w, 4w, 5w, 6w, 8w, mxfp4, nvfp4 or mxfp8
+    #[arg(long, value_name = "SCHEME")]
+    quantize: Option<Packing>,
+    /// Values that share a scale [default: 32; nvfp4 16]
+    #[arg(long, value_name = "N", requires = "quantize")]
+    group_size: Option<usize>,
+    /// Pack modules that match otherwise, or not: PATTERN=SCHEME, PATTERN=SCHEME/GROUP or PATTERN=none; the first counts
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<Rule>,
+    /// How scales are chosen: minmax, or hqq with zero points
+    #[arg(long, value_name = "METHOD", default_value = "minmax")]
+    method: Method,
     /// GGUF weights: `exact` numbers, or `repacked` with scales rounded to the activations' dtype, as ExecuTorch does
     #[arg(long, value_enum, default_value_t = Gguf::Exact)]
     gguf: Gguf,
@@ -73,11 +91,22 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let options = Options {
         strict: arguments.strict,
         share_buffers: arguments.share_buffers,
-        portable: arguments.portable,
+        portable: match &arguments.portable {
+            None => Portable::None,
+            Some(methods) if methods.is_empty() => Portable::All,
+            Some(methods) => Portable::Methods(methods.clone()),
+        },
         gguf: match arguments.gguf {
             Gguf::Exact => GgufLayout::Exact,
             Gguf::Repacked => GgufLayout::Repacked,
         },
+        quantize: (arguments.quantize.is_some() || !arguments.rule.is_empty()).then(|| Quantization {
+            scheme: arguments.quantize,
+            group: arguments.group_size,
+            rules: arguments.rule.clone(),
+            method: arguments.method,
+            ..Quantization::default()
+        }),
         metadata: arguments.metadata.iter().map(|text| metadata(text)).collect::<Result<_, _>>()?,
         print_after: arguments.print_after.clone(),
     };
@@ -88,8 +117,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
             out.line(format!("after {stage}, method {}:\n{text}", method.name))?;
         }
         if arguments.explain {
-            for (pass, remark) in &method.trace.remarks {
-                out.line(format!("{}: {pass}: {remark}", method.name))?;
+            for explained in &method.trace.remarks {
+                let from =
+                    explained.source.as_ref().map(|source| format!(" (from {source})")).unwrap_or_default();
+                out.line(format!("{}: {}{from}", method.name, explained.remark))?;
             }
         }
     }
@@ -164,6 +195,11 @@ fn print(method: &MethodReport, out: &mut Output) -> Result<(), Failure> {
     for (number, ops) in method.delegates.iter().enumerate() {
         let ops: Vec<String> = ops.iter().map(|(name, count)| format!("{name} {count}")).collect();
         out.line(format!("  delegate {number}: {}", ops.join(", ")))?;
+    }
+    for (pattern, taken) in method.taken() {
+        let nodes =
+            if taken.nodes == taken.times { String::new() } else { format!(", {} nodes", taken.nodes) };
+        out.line(format!("  {pattern}: taken {}{nodes}", count(taken.times, "time")))?;
     }
     for outside in &method.portable {
         let at = outside.source_place.as_ref().map(|place| format!(" (at {place})")).unwrap_or_default();

@@ -3,13 +3,14 @@
 use crate::conformance::set::Set;
 use crate::conformance::{
     self,
-    run::{self, Manner, Outcome},
+    run::{self, Manner, Outcome, Source},
 };
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::output::{Json, Output};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use pteron_format::Limits;
 use pteron_runtime::Precision;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use std::thread;
   pteron conformance conformance/sample.zip
   pteron conformance cases/ops --filter 'conv2d*'
   pteron conformance cases/models --round-trip --json
+  pteron conformance cases/checkpoints --from checkpoint --chunk 3
 
 Exit status: 0 all passed; 1 at least one failed; 2 bad usage or no case to run.")]
 pub(crate) struct Arguments {
@@ -43,10 +45,17 @@ pub(crate) struct Arguments {
     /// Take every program through the graph and back (read, lift, emit, write, read) before it runs
     #[arg(long)]
     round_trip: bool,
-    /// Compile each case's exported programs instead of reading its model.pte; cases without them are counted on the
-    /// line before the last
+    /// Make each case's program from what it came from instead of reading its model.pte; cases without that are
+    /// counted on the line before the last
     #[arg(long, value_enum, value_name = "KIND")]
     from: Option<From>,
+    /// Tokens of an input of a checkpoint's prompt [default: all at once, then 3, then 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    chunk: Option<u16>,
+    /// After the outcomes, print how many nodes, delegate calls and portable operators each compiled program has, beside
+    /// ExecuTorch's own (with --from pt2)
+    #[arg(long)]
+    sizes: bool,
     /// Print all outcomes as one JSON object, on the line before the last (shape: docs/json.md)
     #[arg(long)]
     json: bool,
@@ -60,17 +69,31 @@ pub(crate) struct Arguments {
 enum From {
     /// What `torch.export.save` wrote
     Pt2,
+    /// A Hugging Face folder or a GGUF file
+    Checkpoint,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let set = Set::open(&arguments.set).map_err(Failure::into_trouble)?;
     let options = arguments.engine.options(Precision::Exact)?;
-    let from_pt2 = arguments.from == Some(From::Pt2);
-    let manner = Manner { options, round_trip: arguments.round_trip, from_pt2 };
+    let from = match arguments.from {
+        None => Source::Program,
+        Some(From::Pt2) => Source::Pt2,
+        Some(From::Checkpoint) => Source::Checkpoint { chunk: arguments.chunk.map(usize::from) },
+    };
+    if arguments.chunk.is_some() && !matches!(from, Source::Checkpoint { .. }) {
+        return Err(Failure::usage("`--chunk` is for prompts of checkpoints").hint("add `--from checkpoint`"));
+    }
+    if arguments.sizes && from != Source::Pt2 {
+        return Err(Failure::usage("`--sizes` is for compiled programs").hint("add `--from pt2`"));
+    }
+    let manner = Manner { options, round_trip: arguments.round_trip, from };
     let mut names = pick(&set, arguments.filter.as_deref())?;
     let picked = names.len();
-    if from_pt2 {
-        names.retain(|name| conformance::from_pt2::has_all(&set, name));
+    match from {
+        Source::Program => {}
+        Source::Pt2 => names.retain(|name| conformance::from_pt2::has_all(&set, name)),
+        Source::Checkpoint { .. } => names.retain(|name| conformance::from_checkpoint::is_one(&set, name)),
     }
     let without = picked - names.len();
     let jobs =
@@ -92,8 +115,13 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         Ok(())
     })?;
     progress.finish_and_clear();
-    if from_pt2 {
-        out.line(format!("{without} without a .pt2 for every method"))?;
+    if arguments.sizes {
+        print_sizes(&set, &names, &manner.options.limits, out)?;
+    }
+    match from {
+        Source::Program => {}
+        Source::Pt2 => out.line(format!("{without} without a .pt2 for every method"))?,
+        Source::Checkpoint { .. } => out.line(format!("{without} without a checkpoint"))?,
     }
     if fast && report.tokens > 0 {
         let right = report.tokens - report.missed;
@@ -104,6 +132,35 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     }
     out.line(format!("{} passed, {} failed", report.passed, report.failed))?;
     Ok(if report.failed == 0 { Answer::Yes } else { Answer::No })
+}
+
+/// One row a case: ours and ExecuTorch's.
+fn print_sizes(set: &Set, names: &[&str], limits: &Limits, out: &mut Output) -> Result<(), Failure> {
+    out.line("| case | nodes | delegate calls | portable operators | patterns taken |")?;
+    out.line("| --- | --- | --- | --- | --- |")?;
+    let mut within = 0;
+    for name in names {
+        let row = match conformance::sizes::compare(set, name, limits) {
+            Ok(found) => {
+                within += usize::from(found.is_within());
+                let (ours, theirs) = (found.ours, found.theirs);
+                let taken = found.taken.iter().map(|(pattern, times)| format!("{pattern} {times}"));
+                format!(
+                    "{} / {} | {} / {} | {} / {} | {}",
+                    ours.nodes,
+                    theirs.nodes,
+                    ours.delegate_calls,
+                    theirs.delegate_calls,
+                    ours.portable,
+                    theirs.portable,
+                    taken.collect::<Vec<_>>().join(", ")
+                )
+            }
+            Err(problem) => format!("{problem} | | |"),
+        };
+        out.line(format!("| {name} | {row} |"))?;
+    }
+    out.line(format!("{within} of {} are nowhere larger than ExecuTorch's (ours / theirs)", names.len()))
 }
 
 fn pick<'a>(set: &'a Set, filter: Option<&str>) -> Result<Vec<&'a str>, Failure> {

@@ -38,6 +38,16 @@ pub(crate) enum Kind {
     Checkpoint,
 }
 
+/// What a description says that it is about; the rest is read by whoever runs that kind.
+pub(crate) fn kind(text: &[u8]) -> Result<Kind, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        kind: Kind,
+    }
+    let head: Head = serde_json::from_slice(text).map_err(|error| format!("case.json: {error}"))?;
+    Ok(head.kind)
+}
+
 /// One run of a method.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Step {

@@ -1,10 +1,10 @@
 //! Programs of a case compiled from what `torch.export.save` wrote, in place of the program that ExecuTorch made.
 
-use super::case::Case;
+use super::case::{Case, Kind};
 use super::set::Set;
 use pteron_format::pte::{EValue, ExecutionPlan, Pte};
 use pteron_format::{Limits, WriteOptions};
-use pteron_import::compile::{self, GgufLayout, Metadata, Source};
+use pteron_import::compile::{self, GgufLayout, Metadata, Portable, Report, Source};
 use pteron_import::pt2::{self, ExportedProgram};
 use pteron_tensor::{Bytes, HostTensor};
 
@@ -32,9 +32,19 @@ fn methods(case: &Case) -> Vec<&str> {
 }
 
 /// The case's program, compiled. What its methods were exported from is one model, so that they share its buffers. What
-/// an exporter decides outside the exported program is taken from ExecuTorch's own: metadata, and what becomes of
-/// GGUF weights.
+/// an exporter decides outside the exported program is taken from ExecuTorch's own: metadata, what becomes of GGUF weights,
+/// and which methods of a model were given no delegate.
 pub(crate) fn compile(set: &Set, name: &str, case: &Case, limits: &Limits) -> Result<Bytes, String> {
+    compile_with_report(set, name, case, limits).map(|(file, _)| file)
+}
+
+/// The same, with what became of it.
+pub(crate) fn compile_with_report(
+    set: &Set,
+    name: &str,
+    case: &Case,
+    limits: &Limits,
+) -> Result<(Bytes, Report), String> {
     let methods = methods(case);
     let mut programs: Vec<ExportedProgram> = Vec::new();
     for method in &methods {
@@ -55,11 +65,22 @@ pub(crate) fn compile(set: &Set, name: &str, case: &Case, limits: &Limits) -> Re
         false => GgufLayout::Repacked,
     };
     let metadata = metadata(&reference);
-    let options = compile::Options { share_buffers: true, gguf, metadata, ..compile::Options::default() };
+    let portable = match case.kind {
+        Kind::Model => Portable::Methods(undelegated(&reference, &methods)),
+        _ => Portable::None,
+    };
+    let options =
+        compile::Options { share_buffers: true, gguf, metadata, portable, ..compile::Options::default() };
     let compiled = compile::compile(&sources, &options).map_err(|error| error.to_string())?;
     let mut file = Vec::new();
     compiled.writer.write(&WriteOptions::default(), &mut file).map_err(|error| error.to_string())?;
-    Ok(Bytes::copy_of(&file))
+    Ok((Bytes::copy_of(&file), compiled.report))
+}
+
+/// Methods that call no delegate.
+fn undelegated(pte: &Pte, methods: &[&str]) -> Vec<String> {
+    let plans = pte.program.execution_plan.iter().filter(|plan| plan.delegates.is_empty());
+    plans.map(|plan| plan.name.to_string()).filter(|name| methods.contains(&name.as_str())).collect()
 }
 
 /// Constant methods of a program: those that take nothing and do nothing.

@@ -4,7 +4,9 @@
 //! `conformance/README.md`; printing is the command's business.
 
 pub(crate) mod case;
+pub(crate) mod from_checkpoint;
 pub(crate) mod from_pt2;
 pub(crate) mod judge;
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod sizes;

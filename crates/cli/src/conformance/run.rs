@@ -2,9 +2,9 @@
 //! every output.
 
 use super::case::{self, Case, Kind, Rule, Step, Tensors};
-use super::from_pt2;
 use super::judge::{self, Tolerance, Verdict};
 use super::set::Set;
+use super::{from_checkpoint, from_pt2};
 use crate::rewrite;
 use crate::tensors::read_safetensors;
 use pteron_format::Limits;
@@ -25,7 +25,7 @@ pub(crate) struct Outcome {
 }
 
 /// What `--precision fast` may miss by, as a share of the output's largest magnitude.
-const FAST_SHARE: f64 = 0.02;
+pub(super) const FAST_SHARE: f64 = 0.02;
 
 /// How cases are run.
 #[derive(Clone, Debug)]
@@ -33,8 +33,18 @@ pub(crate) struct Manner {
     pub(crate) options: Options,
     /// Whether programs are taken through the graph and back first.
     pub(crate) round_trip: bool,
-    /// Whether programs are compiled from exported ones.
-    pub(crate) from_pt2: bool,
+    pub(crate) from: Source,
+}
+
+/// What programs come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The case's own `model.pte`.
+    Program,
+    /// What `torch.export.save` wrote.
+    Pt2,
+    /// A checkpoint, given in inputs of so many tokens, or in several ways where that is open.
+    Checkpoint { chunk: Option<usize> },
 }
 
 /// Runs a case of a set.
@@ -45,14 +55,13 @@ pub(crate) fn run(set: &Set, name: &str, manner: &Manner) -> Outcome {
 }
 
 fn judge_case(set: &Set, name: &str, manner: &Manner, outcome: &mut Outcome) -> Result<(), String> {
-    let case = Case::parse(&set.read(name, "case.json")?)?;
-    if case.kind == Kind::Checkpoint {
-        return Err(
-            "it is a checkpoint, which this version cannot run; cases of kind op and model can be".into()
-        );
-    }
+    let text = set.read(name, "case.json")?;
     let tensors = read_safetensors(&set.read(name, "io.safetensors")?)
         .map_err(|problem| format!("io.safetensors: {problem}"))?;
+    if case::kind(&text)? == Kind::Checkpoint {
+        return from_checkpoint::judge(set, name, &text, &tensors, manner, outcome);
+    }
+    let case = Case::parse(&text)?;
     let program = load(set, name, &case, manner)?;
     let options = SessionOptions { cache: case.cache()?, ..SessionOptions::default() };
     let mut session = program.session_with(&options).map_err(|error| error.to_string())?;
@@ -81,7 +90,8 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, outcome: &mut Outcome) -> 
 }
 
 fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
-    let mut bytes = match manner.from_pt2 {
+    let compiled = manner.from == Source::Pt2;
+    let mut bytes = match compiled {
         true => from_pt2::compile(set, name, case, &manner.options.limits)
             .map_err(|problem| format!("compile: {problem}"))?,
         false => set.read(name, "model.pte")?,
@@ -92,13 +102,13 @@ fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, 
     }
     let read = |file: &String| Ok(DataFile { name: file.clone(), bytes: set.read(name, file)? });
     // A compiled program holds its own data.
-    let files = if manner.from_pt2 { &[][..] } else { &case.data };
+    let files = if compiled { &[][..] } else { &case.data };
     let data = files.iter().map(read).collect::<Result<Vec<_>, String>>()?;
     Program::load("model.pte", bytes, &data, &manner.options).map_err(|error| error.to_string())
 }
 
 /// Read, lift, emit, write; whoever loads the result reads it again.
-fn round_trip(bytes: Bytes, limits: &Limits) -> Result<Bytes, String> {
+pub(super) fn round_trip(bytes: Bytes, limits: &Limits) -> Result<Bytes, String> {
     let pte = Pte::read(bytes, limits).map_err(|error| error.to_string())?;
     let rewritten = rewrite::through_graph(&pte, limits)?;
     let mut file = Vec::new();

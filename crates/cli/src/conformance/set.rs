@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 use zip::ZipArchive;
 
 const DESCRIPTION: &str = "case.json";
@@ -124,6 +125,43 @@ impl Set {
                 read_member(&mut archive.clone(), &member).map_err(|problem| format!("{member}: {problem}"))
             }
         }
+    }
+}
+
+/// A folder of a case on disk; what was unpacked for it goes when it is dropped.
+pub(crate) struct Subfolder {
+    path: PathBuf,
+    _unpacked: Option<TempDir>,
+}
+
+impl Subfolder {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Set {
+    /// A folder of a case as one on disk; of an archive, its plain files are unpacked.
+    pub(crate) fn subfolder(&self, case: &str, name: &str) -> Result<Subfolder, String> {
+        let folder = self.cases.get(case).ok_or_else(|| format!("there is no case `{case}`"))?;
+        let Place::Archive(archive) = &self.place else {
+            return Ok(Subfolder { path: folder.join(name), _unpacked: None });
+        };
+        let unpacked = TempDir::with_prefix("pteron-case-").map_err(|error| error.to_string())?;
+        let prefix = format!("{}/{name}/", folder.to_string_lossy());
+        let members: Vec<String> =
+            archive.file_names().filter_map(|name| Some(name.ok()?.to_string())).collect();
+        for member in members {
+            // Names with further folders, or none, are no files of a checkpoint.
+            let Some(file) = member.strip_prefix(&prefix) else { continue };
+            if file.is_empty() || file.starts_with('.') || file.contains(['/', '\\', ':']) {
+                continue;
+            }
+            let bytes = read_member(&mut archive.clone(), &member);
+            let bytes = bytes.map_err(|problem| format!("{member}: {problem}"))?;
+            fs::write(unpacked.path().join(file), &*bytes).map_err(|error| error.to_string())?;
+        }
+        Ok(Subfolder { path: unpacked.path().to_owned(), _unpacked: Some(unpacked) })
     }
 }
 

@@ -1,0 +1,211 @@
+//! `pteron chat`: a conversation with a language model, line by line.
+
+use crate::bench::machine;
+use crate::failure::{self, Failure};
+use crate::output::{Output, complain};
+use crate::talk::choosing::Choosing;
+use crate::talk::editor::Editor;
+use crate::talk::interrupt;
+use crate::talk::load::{Loaded, Loading};
+use crate::talk::orders::{self, Line, Order};
+use clap::ValueEnum;
+use pteron_llm::{Conversation, FinishReason, GenerateOptions, Stats, WhenFull};
+use pteron_runtime::RunControl;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Talk to a language model
+///
+/// Every turn reads only what is new. Ctrl-C stops an answer, Ctrl-D ends the conversation; `/help` lists what else can
+/// be typed. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron chat
+  pteron chat model.pte --system \"Answer in one sentence.\"
+  pteron chat model.pte --load yesterday.chat")]
+pub(crate) struct Arguments {
+    /// The model [default: the default model]
+    model: Option<String>,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Go on with a conversation that `/save` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "system")]
+    load: Option<PathBuf>,
+    /// When the context is full: leave the oldest turns out, or say no more
+    #[arg(long, value_enum, default_value = "slide")]
+    when_full: Full,
+    #[command(flatten)]
+    choosing: Choosing,
+    #[command(flatten)]
+    loading: Loading,
+}
+
+/// `--when-full`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Full {
+    Slide,
+    Stop,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::Answer, Failure> {
+    let loaded = arguments.loading.load(arguments.model.as_deref())?;
+    let mut chat = Chat::new(arguments, &loaded)?;
+    let mut editor = Editor::new()?;
+    if editor.interactive() {
+        complain(&format!("{}: /help lists what can be typed\n", loaded.path.display()));
+    }
+    while let Some(line) = editor.line()? {
+        if chat.take(&line, out)?.is_break() {
+            break;
+        }
+    }
+    editor.keep_history();
+    Ok(failure::Answer::Yes)
+}
+
+/// A conversation and those that were put aside.
+struct Chat {
+    conversation: Conversation,
+    aside: HashMap<String, Conversation>,
+    options: GenerateOptions,
+    interrupted: Arc<AtomicBool>,
+    stats: Option<Stats>,
+}
+
+impl Chat {
+    fn new(arguments: &Arguments, loaded: &Loaded) -> Result<Chat, Failure> {
+        let options = arguments.choosing.options(loaded.end_tokens());
+        let full = match arguments.when_full {
+            Full::Slide => WhenFull::Slide,
+            Full::Stop => WhenFull::Stop,
+        };
+        let (decoder, voice) = (loaded.decoder(options.seed)?, loaded.voice()?.clone());
+        let mut conversation = Conversation::new(decoder, voice, arguments.system.clone(), full);
+        if let Some(path) = &arguments.load {
+            conversation.load(path).map_err(Failure::new)?;
+        }
+        let (aside, interrupted) = (HashMap::new(), interrupt::listen()?);
+        Ok(Chat { conversation, aside, options, interrupted, stats: None })
+    }
+
+    /// Does what a line asks for; `Break` to leave. What goes wrong is told and does not end the chat.
+    fn take(&mut self, line: &str, out: &mut Output) -> Result<ControlFlow<()>, Failure> {
+        match orders::parse(line) {
+            Line::Empty => {}
+            Line::Say(text) => self.say(text, out)?,
+            Line::Unknown(name) => complain(&format!("there is no /{name}; /help lists what there is\n")),
+            Line::Order(Order::Quit, _) => return Ok(ControlFlow::Break(())),
+            Line::Order(order, rest) => self.obey(order, rest, out)?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn obey(&mut self, order: Order, rest: &str, out: &mut Output) -> Result<(), Failure> {
+        match order {
+            Order::Help => complain(&orders::help()),
+            Order::Undo => match self.conversation.undo() {
+                Some(asked) => complain(&format!("taken back: {asked}\n")),
+                None => complain("there is nothing to take back\n"),
+            },
+            Order::Regenerate => match self.conversation.undo() {
+                Some(asked) => {
+                    // The same seed would give the same answer.
+                    self.options.seed = self.options.seed.wrapping_add(1);
+                    self.say(&asked, out)?;
+                }
+                None => complain("nothing has been asked yet\n"),
+            },
+            Order::Edit if rest.is_empty() => complain("write the new question behind /edit\n"),
+            Order::Edit => {
+                self.conversation.undo();
+                self.say(rest, out)?;
+            }
+            Order::Fork => self.fork(rest),
+            Order::Switch => match self.aside.remove(rest) {
+                Some(other) => {
+                    let this = std::mem::replace(&mut self.conversation, other);
+                    self.aside.insert(rest.to_owned(), this);
+                    complain(&format!("{} turns\n", self.conversation.turns().len()));
+                }
+                None => {
+                    complain(&format!("no conversation is called `{rest}`; there are: {}\n", self.names()))
+                }
+            },
+            Order::Save => match rest.is_empty() {
+                true => complain("write a file's name behind /save\n"),
+                false => tell(self.conversation.save(Path::new(rest)), "saved"),
+            },
+            Order::Load => tell(self.conversation.load(Path::new(rest)), "loaded"),
+            Order::Clear => self.conversation.clear(),
+            Order::Stats => match &self.stats {
+                Some(stats) => complain(&format!("{}\n{}\n", stats.summary(), stats.observer_line())),
+                None => complain("nothing has been answered yet\n"),
+            },
+            Order::Quit => {}
+        }
+        Ok(())
+    }
+
+    fn fork(&mut self, name: &str) {
+        if name.is_empty() {
+            return complain("write a name behind /fork\n");
+        }
+        match self.conversation.fork() {
+            Ok(other) => {
+                self.aside.insert(name.to_owned(), other);
+                complain(&format!("kept as `{name}`\n"));
+            }
+            Err(error) => complain(&Failure::from(error).render()),
+        }
+    }
+
+    fn names(&self) -> String {
+        let mut names: Vec<&str> = self.aside.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+
+    fn say(&mut self, text: &str, out: &mut Output) -> Result<(), Failure> {
+        self.interrupted.store(false, Ordering::SeqCst);
+        let control = RunControl { cancel: Some(self.interrupted.clone()), ..RunControl::default() };
+        let mut closed = None;
+        let mut show = |piece: &str| match out.piece(piece) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(failure) => {
+                closed = Some(failure);
+                ControlFlow::Break(())
+            }
+        };
+        let answer = self.conversation.say(text, &self.options, None, &mut show, &control);
+        self.interrupted.store(false, Ordering::SeqCst);
+        if let Some(failure) = closed {
+            return Err(failure);
+        }
+        out.line("")?;
+        out.flush()?;
+        match answer {
+            Ok(mut answer) => {
+                match answer.finish_reason {
+                    FinishReason::Stop => {}
+                    FinishReason::Length => complain("(cut off: no room for more)\n"),
+                    FinishReason::Cancelled => complain("(stopped)\n"),
+                }
+                answer.stats.peak_bytes = machine::peak_bytes();
+                self.stats = Some(answer.stats);
+            }
+            Err(error) => complain(&Failure::from(error).render()),
+        }
+        Ok(())
+    }
+}
+
+fn tell<E: std::fmt::Display>(result: Result<(), E>, done: &str) {
+    match result {
+        Ok(()) => complain(&format!("{done}\n")),
+        Err(error) => complain(&format!("error: {error}\n")),
+    }
+}

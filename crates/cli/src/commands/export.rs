@@ -1,0 +1,184 @@
+//! `pteron export`: a published model as one `.pte` program.
+
+use crate::failure::{Answer, Failure};
+use crate::output::{Align, Output, Table, count, size};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
+use pteron_models::{Handling, KvCache, Method, Packing, Quantization, Rule, WeightReport};
+use pteron_tensor::DType;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// Export a published model (Hugging Face folder or GGUF) as a program (.pte)
+///
+/// Tokenizer, chat template and provenance travel inside, so that `pteron run --model model.pte` needs no other file.
+/// Weights are streamed tensor by tensor, the result lands by rename, and the same input gives the same bytes. Weights
+/// that come quantised (MLX, torchao, GGUF) are taken as they are unless --quantize asks for something else.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  pteron export SmolLM2-135M-Instruct -o smollm2.pte
+  pteron export Llama-3.2-1B -o llama.pte --quantize 4w --group-size 64 --report
+  pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
+  pteron export model-Q4_K_M.gguf -o model.pte --context 8192
+
+Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text).")]
+pub(crate) struct Arguments {
+    /// Hugging Face folder (config.json with safetensors), or a GGUF file
+    source: PathBuf,
+    /// The program to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// What activations and caches are kept in
+    #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Activations::Bf16)]
+    activations: Activations,
+    /// Quantise matrices: 2w, 3w, 4w, 5w, 6w, 8w, mxfp4, nvfp4 or mxfp8
+    #[arg(long, value_name = "SCHEME")]
+    quantize: Option<Packing>,
+    /// Values that share a scale: 32, 64 or 128
+    #[arg(long, value_name = "N")]
+    group_size: Option<usize>,
+    /// How scales are chosen: minmax or hqq
+    #[arg(long, value_name = "METHOD", default_value = "minmax")]
+    method: Method,
+    /// Another scheme for modules by name, such as 'model.layers.*.mlp.*=4w/64' or 'lm_head=none'; the first that fits
+    /// counts
+    #[arg(long, value_name = "GLOB=SCHEME")]
+    rule: Vec<Rule>,
+    /// Positions that fit into the caches [default: what the model was made for, up to 4096]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Tokens of the largest input [default: 512]
+    #[arg(long, value_name = "N")]
+    chunk: Option<usize>,
+    /// Where keys and values are kept: in buffers of the graph, or in the session's cache, which grows with use
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Kv::InGraph)]
+    kv: Kv,
+    /// Add a method forward_all that gives the logits of all positions, over the same state; caches in the graph are
+    /// then copied at every call
+    #[arg(long)]
+    all_logits: bool,
+    /// Store only what every runtime of the format can run; what is not that is requantised
+    #[arg(long)]
+    portable: bool,
+    /// Print what became of each matrix: scheme, error, bytes before and after
+    #[arg(long)]
+    report: bool,
+}
+
+/// `--activations`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Activations {
+    Bf16,
+    F16,
+    F32,
+}
+
+/// `--kv`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kv {
+    InGraph,
+    OffGraph,
+}
+
+impl Arguments {
+    fn options(&self) -> ExportOptions {
+        ExportOptions {
+            activations: match self.activations {
+                Activations::Bf16 => DType::BF16,
+                Activations::F16 => DType::F16,
+                Activations::F32 => DType::F32,
+            },
+            quantization: Quantization {
+                scheme: self.quantize,
+                group: self.group_size,
+                rules: self.rule.clone(),
+                method: self.method,
+                portable: self.portable,
+            },
+            context: self.context,
+            chunk: self.chunk,
+            kv: match self.kv {
+                Kv::InGraph => KvCache::InGraph,
+                Kv::OffGraph => KvCache::OffGraph,
+            },
+            all_logits: self.all_logits,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    let checkpoint = Checkpoint::open(&arguments.source).map_err(failure)?;
+    let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
+    let bar = bar(export.weight_bytes());
+    let mut show = |progress: Progress| bar.set_position(progress.written);
+    let bytes = export.write_file(&arguments.output, &mut show).map_err(failure)?;
+    bar.finish_and_clear();
+    if arguments.report {
+        report(&export.reports(), out)?;
+    }
+    let (origin, options) = (&checkpoint.origin, export.options());
+    out.line(format!(
+        "{}: {}, from {} in {} of {} ({})",
+        arguments.output.display(),
+        size(bytes),
+        size(origin.bytes()),
+        count(origin.files.len(), "file"),
+        origin.name,
+        origin.architecture,
+    ))?;
+    out.line(format!(
+        "context {}, inputs of up to {} tokens, {} activations, {} tokenizer, {} chat template",
+        options.context,
+        options.chunk,
+        options.activations,
+        if checkpoint.tokenizer.is_some() { "with" } else { "no" },
+        if checkpoint.chat_templates.default.is_some() { "with" } else { "no" },
+    ))?;
+    Ok(Answer::Yes)
+}
+
+fn report(reports: &[WeightReport], out: &mut Output) -> Result<(), Failure> {
+    let mut table =
+        Table::new(&[Align::Left, Align::Left, Align::Right, Align::Right, Align::Right, Align::Right]);
+    table.row(["matrix", "stored as", "rms error", "largest", "before", "after"]);
+    for report in reports {
+        let (packing, rms, largest) = match report.handling {
+            Handling::Kept(packing) => (packing, "0".to_owned(), "0".to_owned()),
+            Handling::Quantised(packing, deviation) => (
+                packing,
+                format!("{:.2} %", deviation.relative_rms * 100.0),
+                format!("{:.2e}", deviation.largest),
+            ),
+        };
+        let before = report.bytes_before.map_or_else(String::new, size);
+        let after = size(report.bytes_after);
+        table.row([&report.name, &packing.to_string(), &rms, &largest, &before, &after]);
+    }
+    if reports.is_empty() { out.line("no matrix is packed") } else { out.section("matrices", &table) }
+}
+
+/// The message, with what would help where the error itself does not say.
+fn failure(error: CheckpointError) -> Failure {
+    let hint = match &error {
+        CheckpointError::Architecture { .. } => {
+            Some("`pteron compile model.pt2` takes any model that torch.export can save")
+        }
+        CheckpointError::Weight(_) => Some("compare the folder with its source: a file may be missing"),
+        _ => None,
+    };
+    let failure = Failure::new(error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// A bar on standard error; hidden where that is no terminal.
+fn bar(bytes: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

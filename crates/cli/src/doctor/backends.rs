@@ -1,0 +1,65 @@
+//! Which backends there are, which one would run, and why.
+
+use crate::home::Home;
+use pteron_registry::{Platform, Wish};
+use pteron_runtime::Options;
+use pteron_runtime::registry::{ORDER, Registry};
+use serde::Serialize;
+
+/// A backend and what became of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(super) name: String,
+    pub(super) present: bool,
+    pub(super) taken: bool,
+    pub(super) why: String,
+    /// What it computes on, if it is there.
+    pub(super) device: Option<String>,
+    /// Memory of the device, where it has its own.
+    pub(super) memory_bytes: Option<u64>,
+}
+
+/// Every backend that has a name, in the order in which they are tried.
+pub(super) fn consider(home: &Home, options: &Options) -> Vec<Row> {
+    let backends = options.registry.backends();
+    let present: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+    let named = options.backend.as_deref();
+    // Those that are not here are shown too, in their place.
+    let mut all = ORDER.to_vec();
+    all.extend(present.iter().filter(|name| !ORDER.contains(name)));
+    let names = home.registry.order(&Wish { platform: Platform::here(), backend: None, present: &all });
+    let first = names.iter().find(|name| present.contains(&name.as_str()));
+    let taken = named.map(str::to_owned).or_else(|| first.cloned());
+    let row = |name: String| {
+        let device = backends.iter().find(|backend| backend.name() == name).map(|backend| backend.device());
+        let is_taken = taken.as_deref() == Some(&name);
+        let why = match (&device, is_taken) {
+            (Some(_), true) if named.is_some() => "it was named".to_owned(),
+            (Some(_), true) => "the first of the order that is here".to_owned(),
+            (Some(_), false) if named.is_some() => "another one was named".to_owned(),
+            (Some(_), false) => "comes after the one that is taken".to_owned(),
+            (None, _) => absence(&name, named),
+        };
+        Row {
+            present: device.is_some(),
+            taken: is_taken,
+            why,
+            memory_bytes: device.as_ref().and_then(|device| device.memory_bytes),
+            device: device.map(|device| device.name),
+            name,
+        }
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// Why a backend is not among those that can be chosen.
+fn absence(name: &str, named: Option<&str>) -> String {
+    match name {
+        _ if named.is_some() => "another one was named".to_owned(),
+        "mlx" => match crate::mlx::add(&mut Registry::default(), Some(name)) {
+            Ok(()) => "here, but without a GPU it is taken by name only".to_owned(),
+            Err(reason) => reason,
+        },
+        _ => "not in this binary".to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! MODEL on the command line: a program, something that can be made into one, or a name. What is made is kept, so that
+//! the second start needs neither the network nor the work.
+
+use super::convert;
+use crate::failure::Failure;
+use crate::home::Home;
+use pteron_registry::{Export, FileKind, Identity};
+use pteron_runtime::Options;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// How a GGUF file begins.
+const GGUF: [u8; 4] = *b"GGUF";
+
+/// What a program shall be like where it is still to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Positions of its caches; `None` leaves that to the exporter.
+    pub(crate) context: Option<usize>,
+    /// Whether it has a method that gives the logits of every token.
+    pub(crate) all_logits: bool,
+}
+
+/// The program behind a path or a name; with neither, the default model's.
+pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+    if let Some(path) = model.map(Path::new).filter(|path| path.exists()) {
+        return match kind(path)? {
+            FileKind::Pte => Ok(path.to_owned()),
+            FileKind::Gguf | FileKind::Folder => {
+                let identity = Identity::of_path(path)?;
+                convert::converted(&Home::open()?.store, path, &identity, &Export::default(), wanted)
+            }
+        };
+    }
+    if let Some(name) = model.filter(|name| looks_like_a_path(name)) {
+        return Err(Failure::usage(format!("there is no file or folder {name}")));
+    }
+    named(model, wanted, options)
+}
+
+/// The program of a model that the registry knows; fetched and converted the first time.
+fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+    let home = Home::open()?;
+    let present: Vec<&str> = options.registry.backends().iter().map(|backend| backend.name()).collect();
+    let resolution = home.resolve(name, options.backend.as_deref(), &present)?;
+    let installed = home.fetch(resolution.variant)?;
+    match resolution.variant.kind {
+        FileKind::Pte => Ok(installed.path),
+        FileKind::Gguf | FileKind::Folder => {
+            let identity = Identity::of_installed(&installed);
+            convert::converted(&home.store, &installed.path, &identity, &resolution.variant.export, wanted)
+        }
+    }
+}
+
+/// What lies at a path, told by what it says of itself.
+pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
+    if path.is_dir() {
+        return Ok(FileKind::Folder);
+    }
+    let mut start = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut start));
+    let read = read.map_err(|error| Failure::in_file(path, error))?;
+    Ok(if read == 4 && start == GGUF { FileKind::Gguf } else { FileKind::Pte })
+}
+
+/// Names in the registry have neither separators nor the endings of files.
+fn looks_like_a_path(name: &str) -> bool {
+    let endings = [".pte", ".bpte", ".gguf", ".safetensors"];
+    name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_told_apart() {
+        for path in ["model.pte", "./model", "a/b", "..", "x.gguf", "C:\\models\\x"] {
+            assert!(looks_like_a_path(path), "{path}");
+        }
+        for name in ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma4_e2b"] {
+            assert!(!looks_like_a_path(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_what_they_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.pte");
+        std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
+        assert_eq!(kind(&file).unwrap(), FileKind::Gguf);
+        std::fs::write(&file, b"GG").unwrap();
+        assert_eq!(kind(&file).unwrap(), FileKind::Pte);
+        assert_eq!(kind(folder.path()).unwrap(), FileKind::Folder);
+    }
+}

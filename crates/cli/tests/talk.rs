@@ -1,0 +1,275 @@
+//! Talking to language models that ExecuTorch exported, through the binary, with a vocabulary of single characters.
+
+#![allow(clippy::unwrap_used)] // a test may panic
+
+mod support;
+
+use serde_json::{Value, json};
+use std::io::{Cursor, Read, Write};
+use std::process::{Command, Stdio};
+use support::{Folder, Run, pteron, root};
+
+/// Models of the packed sample that write tokens: one for each vocabulary of metadata, position input and cache.
+const WRITERS: [&str; 4] = ["llama_f32", "llama_4w_tied", "llama_offgraph", "gemma3_ring"];
+
+/// One file of a case in the packed sample.
+fn sample(case: &str, file: &str) -> Vec<u8> {
+    let bytes = std::fs::read(root().join("conformance/sample.zip")).unwrap();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut content = Vec::new();
+    archive.by_name(&format!("{case}/{file}")).unwrap().read_to_end(&mut content).unwrap();
+    content
+}
+
+/// The 64 characters of the vocabulary, by id.
+fn characters() -> Vec<char> {
+    ('a'..='z').chain('A'..='Z').chain('0'..='9').chain([' ', '\n']).collect()
+}
+
+fn text_of(tokens: &[u64]) -> String {
+    tokens.iter().map(|&token| characters()[token as usize]).collect()
+}
+
+/// A tokenizer.json of that vocabulary, byte-level spelled.
+fn tokenizer(folder: &Folder) -> String {
+    let spelled = |c: char| match c {
+        ' ' => "\u{120}".to_owned(),
+        '\n' => "\u{10a}".to_owned(),
+        c => c.to_string(),
+    };
+    let vocabulary: serde_json::Map<String, Value> =
+        characters().into_iter().enumerate().map(|(id, c)| (spelled(c), id.into())).collect();
+    let level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": []
+        }
+    });
+    folder.write("tokenizer.json", file.to_string().as_bytes())
+}
+
+/// The tokens that a case gives in its first steps.
+fn given(case: &str, steps: usize) -> Vec<u64> {
+    let bytes = sample(case, "io.safetensors");
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let step = |step: usize| {
+        let tensor = tensors.tensor(&format!("{step}.in.0")).unwrap();
+        let words = tensor.data().as_chunks::<8>().0.iter();
+        words.map(|word| i64::from_le_bytes(*word) as u64).collect::<Vec<_>>()
+    };
+    (0..steps).flat_map(step).collect()
+}
+
+/// Runs with statistics off; the JSON object.
+fn json_of(arguments: &[&str]) -> Value {
+    serde_json::from_str(&pteron(&[&["run", "--quiet", "--json"], arguments].concat()).ok()).unwrap()
+}
+
+fn tokens(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|token| token.as_u64().unwrap()).collect()
+}
+
+/// Runs with a text on standard input.
+fn pipe(arguments: &[&str], input: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
+    let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[test]
+fn greedy_answers_are_those_of_pytorch() {
+    let folder = Folder::new();
+    let tokenizer = tokenizer(&folder);
+    for case in WRITERS {
+        let model = folder.write("model.pte", &sample(case, "model.pte"));
+        let about: Value = serde_json::from_slice(&sample(case, "case.json")).unwrap();
+        // Two steps read the prompt; then each step reads what the one before gave, until a near tie.
+        let prompt = given(case, 2);
+        let greedy = about["greedy"].as_array().unwrap()[1..].iter();
+        let expected: Vec<u64> = greedy.map_while(Value::as_u64).collect();
+        for backend in ["reference", "cpu"] {
+            let answer = json_of(&[
+                "--model",
+                &model,
+                "--tokenizer",
+                &tokenizer,
+                "--raw",
+                "--temperature",
+                "0",
+                "--max-new",
+                "7",
+                "--backend",
+                backend,
+                "--precision",
+                "exact",
+                &text_of(&prompt),
+            ]);
+            assert_eq!(tokens(&answer["prompt_tokens"]), prompt, "{case} on {backend}");
+            let written = tokens(&answer["tokens"]);
+            assert_eq!(written[..expected.len()], expected, "{case} on {backend}");
+            assert_eq!((written.len(), &answer["finish_reason"]), (7, &json!("length")));
+            assert_eq!(answer["text"], text_of(&written));
+            assert_eq!(answer["stats"]["prompt_tokens"], 8);
+            assert_eq!(answer["stats"]["generated_tokens"], 7);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_draws_its_tokens_is_told_how() {
+    let folder = Folder::new();
+    let (tokenizer, case) = (tokenizer(&folder), "gemma4_31b_sample");
+    let model = folder.write("model.pte", &sample(case, "model.pte"));
+    let prompt = text_of(&given(case, 1));
+    let common = ["--model", &model, "--tokenizer", &tokenizer, "--raw", "--max-new", "8", &prompt];
+    let ask = |more: &[&str]| json_of(&[&common[..], more].concat());
+    // The first step of the case is at temperature 0.
+    assert_eq!(tokens(&ask(&["--temperature", "0"])["tokens"])[0], 29);
+    let drawn = |seed| tokens(&ask(&["--temperature", "5", "--top-k", "40", "--seed", seed])["tokens"]);
+    assert_eq!(drawn("1"), drawn("1"));
+    assert_ne!(drawn("1"), drawn("2"));
+    let refused = pteron(&[&["run"], &common[..], &["--min-p", "0.1"]].concat());
+    assert_eq!(refused.code, 1);
+    assert!(
+        refused.stderr.contains("draws its tokens itself, which leaves no room for min-p"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn text_streams_and_statistics_go_beside_it() {
+    let folder = Folder::new();
+    let tokenizer = tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let common =
+        ["run", "--model", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "3"];
+    let run = pteron(&[&common[..], &["drQiDlf8"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (0, "hVV\n"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("prompt: 8 tokens read") && run.stderr.contains("answer: 3 tokens"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("\nPyTorchObserver {\"prefill_token_per_sec\":"), "{}", run.stderr);
+    // From a pipe, with and without the dash; the line end of `echo` is no part of it.
+    for arguments in [&["-", "--quiet"][..], &["--quiet"]] {
+        assert_eq!(pipe(&[&common[..], arguments].concat(), "drQiDlf8\n").ok(), "hVV\n");
+    }
+    // A stop string, an end that comes first, and the context as the bound.
+    let raw = |more: &[&str]| json_of(&[&common[1..7], &["drQiDlf8"], more].concat());
+    let stopped = raw(&["--stop", "VV"]);
+    assert_eq!((&stopped["text"], &stopped["finish_reason"]), (&json!("h"), &json!("stop")));
+    assert_eq!(tokens(&raw(&[])["tokens"]).len(), 32 - 8);
+    assert_eq!(tokens(&raw(&["--context", "12"])["tokens"]).len(), 4);
+    // Without a tokenizer, tokens are all there is.
+    let ids = ["run", "--quiet", "--model", &model, "--temperature", "0", "--max-new", "3", "--tokens"];
+    assert_eq!(pteron(&[&ids[..], &["3,17,42,8,29,11,5,60"]].concat()).ok(), "7,47,47\n");
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused_with_a_reason() {
+    let folder = Folder::new();
+    let tokenizer = tokenizer(&folder);
+    let llama = folder.write("llama.pte", &sample("llama_f32", "model.pte"));
+    let bert = folder.write("bert.pte", &sample("bert", "model.pte"));
+    let missing = folder.at("missing.pte");
+    let long = "a".repeat(32);
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["--model", &missing, "hi"], 2, "there is no file or folder"),
+        (&["--model", &bert, "--tokenizer", &tokenizer, "hi"], 2, "is no language model"),
+        (&["--model", &llama, "hi"], 2, "carries no tokenizer"),
+        (
+            &["--model", &llama, "--tokenizer", &tokenizer, &long],
+            1,
+            "32 tokens; a context of 32 leaves no room",
+        ),
+        (&["--model", &llama, "--tokenizer", &tokenizer, "--context", "33", "a"], 2, "have 32"),
+        (
+            &["--model", &llama, "--tokenizer", &tokenizer, "--memory-limit", "64K", "a"],
+            1,
+            "the limit is 64.0 KiB",
+        ),
+        (&["--model", &llama, "--tokenizer", &tokenizer, "--temperature", "-1", "a"], 2, "temperature"),
+        (&["--model", &llama, "--tokens", "64"], 1, "not in the model's vocabulary of 64"),
+        (&["--model", &llama, "--tokenizer", &llama, "a"], 1, "tokenizer"),
+    ];
+    for (arguments, code, wanted) in cases {
+        let run = pteron(&[&["run"], arguments].concat());
+        assert_eq!(run.code, code, "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(wanted), "{wanted:?} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_chat_keeps_its_caches_and_takes_orders() {
+    let folder = Folder::new();
+    let tokenizer = tokenizer(&folder);
+    let saved = folder.at("chat");
+    for case in ["llama_f32", "llama_offgraph", "gemma3_ring"] {
+        let model = folder.write("model.pte", &sample(case, "model.pte"));
+        let common = ["chat", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "2"];
+        let talk = |lines: &str| {
+            let run = pipe(&common, lines);
+            assert_eq!(run.code, 0, "{case}: {}", run.stderr);
+            (run.stdout, run.stderr)
+        };
+        let (answers, told) =
+            talk(&format!("hello\nwhy\n/stats\n/undo\nwho\n/save {saved}\n/nothing\n/quit\nunread\n"));
+        assert!(told.contains("taken back: why") && told.contains("there is no /nothing"), "{case}: {told}");
+        // The second turn read a part of its prompt only.
+        let line = told.lines().find_map(|line| line.strip_prefix("PyTorchObserver ")).unwrap();
+        let stats: Value = serde_json::from_str(line).unwrap();
+        let (all, read) =
+            (stats["prompt_tokens"].as_u64().unwrap(), stats["prefilled_tokens"].as_u64().unwrap());
+        assert!(read < all, "{case}: {stats}");
+        // A new session gives what the one gave that went back, and what a restored one gives. Answers may hold line
+        // ends, so they are told apart by where the next one begins.
+        let ([first, both], [other, more]) = (
+            ["hello\n", "hello\nwhy\n"].map(|lines| talk(lines).0),
+            ["who\n", "who\nmore\n"].map(|lines| talk(&format!("hello\n{lines}")).0),
+        );
+        assert_eq!(answers, format!("{both}{}", other.strip_prefix(&first).unwrap()), "{case}");
+        let (restored, _) = talk(&format!("/load {saved}\nmore\n"));
+        assert_eq!(restored, more.strip_prefix(&other).unwrap(), "{case}");
+    }
+}
+
+#[test]
+fn perplexity_is_that_of_every_token_in_its_window() {
+    let folder = Folder::new();
+    let tokenizer = tokenizer(&folder);
+    let text: String = (0..40u64).map(|at| characters()[(at * at % 61) as usize]).collect();
+    let text = folder.write("text.txt", text.as_bytes());
+    // The first gives all logits, the second those of the last token only.
+    for (case, count) in [("llama_f32", 40), ("gemma4_31b_sample", 0)] {
+        let model = folder.write("model.pte", &sample(case, "model.pte"));
+        let common = ["perplexity", &model, &text, "--tokenizer", &tokenizer, "--json"];
+        if count == 0 {
+            let refused = pteron(&[&common[..], &["--window", "16"]].concat());
+            assert!(refused.stderr.contains("draws its tokens itself"), "{}", refused.stderr);
+            continue;
+        }
+        let ask = |more: &[&str]| -> Value {
+            serde_json::from_str(&pteron(&[&common[..], more].concat()).ok()).unwrap()
+        };
+        let windows = ask(&["--window", "16", "--divergence"]);
+        assert_eq!((&windows["windows"], &windows["scored_tokens"]), (&json!(3), &json!(count - 3)));
+        let perplexity = windows["perplexity"].as_f64().unwrap();
+        assert!(perplexity > 1.0 && perplexity < 10_000.0, "{windows}");
+        assert!(windows["fast"]["mean_kl_divergence"].as_f64().unwrap() < 1e-6, "{windows}");
+        let cut = ask(&["--window", "16", "--tokens", "20"]);
+        assert_eq!((&cut["windows"], &cut["scored_tokens"]), (&json!(2), &json!(18)));
+        let refused = pteron(&[&common[..], &["--window", "33"]].concat());
+        assert!(refused.code == 2 && refused.stderr.contains("the context has 32"), "{}", refused.stderr);
+    }
+}

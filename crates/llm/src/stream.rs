@@ -80,7 +80,9 @@ mod tests {
 
     #[test]
     fn characters_come_whole_and_invalid_bytes_as_soon_as_they_are_known() {
-        let cases: [(&[&[u8]], &[&str], &str); 5] = [
+        /// What comes, what may be shown after each, what is left.
+        type Case = (&'static [&'static [u8]], &'static [&'static str], &'static str);
+        let cases: [Case; 5] = [
             (&[b"\xe2\x82", b"\xac!"], &["", "\u{20ac}!"], ""),
             (&[b"a\xff", b"b"], &["a\u{fffd}", "b"], ""),
             (&[b"\xe2", b"\x82", b"x"], &["", "", "\u{fffd}x"], ""),

@@ -15,6 +15,7 @@ mod miri;
 mod mlx_setup;
 mod mutate;
 mod parallel;
+mod real_models;
 mod sample;
 mod stamp;
 mod start;
@@ -44,6 +45,7 @@ enum Command {
     MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
     Bench(bench::Arguments),
+    RealModels(real_models::Arguments),
 }
 
 /// Whether a command that ran to its end found what it hoped for.
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::RealModels(arguments) => real_models::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

@@ -27,13 +27,16 @@ use failure::{Answer, Failure};
 use output::Output;
 use std::process::ExitCode;
 
-/// Reads, verifies, writes and runs ExecuTorch programs with MLX bytecode
+/// Takes models as they are published, makes one file of each, and runs it on the machine at hand
 #[derive(Debug, Parser)]
 #[command(
     name = "pteron",
     version,
     disable_help_subcommand = true,
     after_help = "Examples:
+  pteron run 'Why is the sky blue?'               an answer by the default model
+  pteron chat                                     talk to it
+  pteron export FOLDER -o model.pte --quantize 4w a published model as one program
   pteron inspect model.pte                        what it takes, gives, holds and needs
   pteron exec model.pte --input x.npy             run it and look at the outputs
   pteron exec model.pte --input x.npy --output y  write them to y/out.0.npy, ...

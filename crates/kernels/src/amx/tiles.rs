@@ -146,18 +146,6 @@ impl Configured {
         }
     }
 
-    /// `C += A * B` in i32, both of signed bytes. B's row `r` has elements `4r..4r + 4` of 16 columns.
-    pub fn multiply_i8<const C: u8, const A: u8, const B: u8>(&self) {
-        // SAFETY: `self` proves that the tiles are configured; only a tile register changes, which Rust never
-        // uses.
-        unsafe {
-            asm!(
-                "tdpbssd tmm{c}, tmm{a}, tmm{b}",
-                c = const C, a = const A, b = const B, options(nostack, nomem, preserves_flags),
-            );
-        }
-    }
-
     /// `C += A * B` in i32, A unsigned and B signed bytes. B's row `r` has elements `4r..4r + 4` of 16
     /// columns.
     pub fn multiply_u8_i8<const C: u8, const A: u8, const B: u8>(&self) {

@@ -56,7 +56,6 @@ pub(super) const E2M1_OFFSET: u8 = 12;
 pub(super) struct TileLayout {
     /// Least number of rows for which tiles are used.
     pub(super) from_rows: usize,
-    pub(super) kind: TileKind,
     /// Numbers of bf16 whose sum is the activation: 1, or as many as make it exact.
     pub(super) terms: usize,
     /// Whether sums of groups are wanted.
@@ -64,20 +63,6 @@ pub(super) struct TileLayout {
     /// Even values of 64 first, then odd ones, as nibbles come; else in their order.
     pub(super) nibbles: bool,
 }
-
-/// What tiles multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum TileKind {
-    /// Elements and activations in bf16, without loss; sums of groups are scaled.
-    Elements,
-    /// Numbers and activations rounded to bf16.
-    Numbers,
-    /// Numbers and activations rounded to bytes, with a scale for every row and block.
-    Bytes,
-}
-
-/// The widest codes that are rounded to bytes: their own steps are at least four times as large.
-const WIDEST_AS_BYTES: u32 = 6;
 
 impl LaneLayout {
     /// Values of a block.
@@ -171,15 +156,8 @@ impl TileLayout {
             _ => 3,
         };
         let exact = precision == Precision::Exact;
-        let kind = match weight.elements {
-            _ if exact => TileKind::Elements,
-            Elements::E4M3 => TileKind::Numbers,
-            _ if weight.scheme.bits() > WIDEST_AS_BYTES => TileKind::Numbers,
-            _ => TileKind::Bytes,
-        };
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
             from_rows: 8,
-            kind,
             terms,
             sums: exact && weight.biases.is_some(),
             nibbles: weight.scheme.bits() == 4 && !exact,

@@ -111,7 +111,7 @@ impl QuantLinear {
                 rows,
                 out: out.sink(),
             };
-            tiles::run(&job, pool);
+            tiles::run(&job, self.precision, pool);
             return Ok(());
         }
         let product = self.product(prepared, &mut out);

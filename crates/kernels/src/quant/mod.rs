@@ -32,8 +32,7 @@ pub use weight::{QuantParts, QuantWeight};
 pub enum Precision {
     /// Never narrower than the program's type; sums in f32.
     Exact,
-    /// To 8 bits in groups of 32, or of 256 where matrix tiles multiply, with a scale each; or to bf16. Where
-    /// tiles multiply, codes of up to 6 bits may be rounded to 8 bits with a scale for 256 of them, and others
-    /// to bf16. Sums in i32 or f32.
+    /// To 8 bits in groups of 32 with a scale each, or to bf16; weights may be rounded to bf16. Sums in i32
+    /// or f32.
     Fast,
 }

@@ -181,18 +181,6 @@ unsafe impl Send for Sink {}
 unsafe impl Sync for Sink {}
 
 impl Sink {
-    /// Element type.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn dtype(&self) -> DType {
-        self.place.dtype
-    }
-
-    /// Where an element is.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn place(&self, row: usize, column: usize) -> *mut u8 {
-        self.data.wrapping_add((row * self.place.stride + column) * self.place.dtype.size())
-    }
-
     /// Writes elements from `first` on of a row, rounded to the dtype.
     ///
     /// # Safety

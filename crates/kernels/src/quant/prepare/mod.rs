@@ -3,7 +3,7 @@
 //! Decoding waits for this before every product, so that it must be quick even for one row.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx512;
+mod avx512;
 
 use super::layout::{INPUT_GROUP, InputLayout, LaneLayout, Numbers};
 use super::rows::Rows;

@@ -49,25 +49,31 @@ impl Places {
 }
 
 /// Bytes of so many prepared activations.
-pub(super) fn input_bytes(layout: &InputLayout, tiles: TileLayout, rows: usize) -> usize {
+pub(in super::super) fn input_bytes(layout: &InputLayout, tiles: TileLayout, rows: usize) -> usize {
     let places = Places::new(layout, tiles, rows);
     places.sums(places.strips)
 }
 
 /// Where the threads put what they prepare.
-pub(super) struct Target(pub(super) *mut u8);
+struct Target(*mut u8);
 
 // SAFETY: a place and nothing more; each thread writes its own strips.
 unsafe impl Sync for Target {}
 
 impl Target {
-    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+    fn at(&self, offset: usize) -> *mut u8 {
         self.0.wrapping_add(offset)
     }
 }
 
 /// Prepares all rows; `to` has at least [`input_bytes`].
-pub(super) fn prepare(layout: &InputLayout, tiles: TileLayout, pool: &Pool, x: &Rows<'_>, to: &mut [u8]) {
+pub(in super::super) fn prepare(
+    layout: &InputLayout,
+    tiles: TileLayout,
+    pool: &Pool,
+    x: &Rows<'_>,
+    to: &mut [u8],
+) {
     let places = Places::new(layout, tiles, x.rows());
     let to = Target(to.as_mut_ptr());
     pool.run(places.strips, &|strip| {

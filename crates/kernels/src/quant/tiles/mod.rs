@@ -6,19 +6,21 @@
 //! multiplies it with every 32 rows of activations, two tiles by two, so that four products follow four
 //! loads.
 
-mod bytes;
 mod exact;
 mod fast;
 mod input;
 mod panel;
 mod vector;
 
-use super::layout::{InputLayout, TileKind, TileLayout};
-use super::rows::{Rows, Sink};
+use super::Precision;
+use super::layout::{InputLayout, TileLayout};
+use super::rows::Sink;
 use super::weight::QuantWeight;
 use crate::pool::Pool;
 use std::cell::RefCell;
 use std::ops::Range;
+
+pub(super) use input::{input_bytes, prepare};
 
 /// Rows and columns of a tile of sums.
 const TILE: usize = 16;
@@ -47,22 +49,6 @@ pub(super) struct Job<'a> {
     pub(super) out: Sink,
 }
 
-/// Bytes of so many prepared activations.
-pub(super) fn input_bytes(layout: &InputLayout, tiles: TileLayout, rows: usize) -> usize {
-    match tiles.kind {
-        TileKind::Bytes => bytes::input_bytes(layout, rows),
-        TileKind::Elements | TileKind::Numbers => input::input_bytes(layout, tiles, rows),
-    }
-}
-
-/// Prepares all rows; `to` has at least [`input_bytes`].
-pub(super) fn prepare(layout: &InputLayout, tiles: TileLayout, pool: &Pool, x: &Rows<'_>, to: &mut [u8]) {
-    match tiles.kind {
-        TileKind::Bytes => bytes::prepare(layout, tiles, pool, x, to),
-        TileKind::Elements | TileKind::Numbers => input::prepare(layout, tiles, pool, x, to),
-    }
-}
-
 /// What one task computes: some panels of the weight with one chunk of activations.
 struct Part {
     panels: Range<usize>,
@@ -77,7 +63,7 @@ impl Part {
 }
 
 /// Computes all rows of the first matrix with all rows of activations.
-pub(super) fn run(job: &Job<'_>, pool: &Pool) {
+pub(super) fn run(job: &Job<'_>, precision: Precision, pool: &Pool) {
     let panels = job.weight.n.div_ceil(PANEL);
     let per_task = panels.div_ceil(pool.threads() * 4).clamp(1, TASK_PANELS);
     let tasks = panels.div_ceil(per_task);
@@ -91,10 +77,9 @@ pub(super) fn run(job: &Job<'_>, pool: &Pool) {
                 // linear was made; the edge checked the sizes, and each task has its own columns of the
                 // output.
                 unsafe {
-                    match job.tiles.kind {
-                        TileKind::Elements => exact::multiply(job, &part, scratch),
-                        TileKind::Numbers => fast::multiply(job, &part, scratch),
-                        TileKind::Bytes => bytes::multiply(job, &part, scratch),
+                    match precision {
+                        Precision::Fast => fast::multiply(job, &part, scratch),
+                        Precision::Exact => exact::multiply(job, &part, scratch),
                     }
                 }
             });
@@ -111,7 +96,7 @@ struct Line([u8; 64]);
 struct Scratch {
     panel: Vec<Line>,
     sums: Vec<Line>,
-    /// Sums of the groups of one block, or of bytes, which wait to be scaled.
+    /// Sums of the groups of one block, where these are scaled one by one.
     group_sums: Vec<Line>,
 }
 

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pteron_companion::{TokenizerConfig, TokenizerFormat};
 use pteron_models::{Architecture, WeightSource};
 use serde::Serialize;
 
@@ -67,51 +68,6 @@ pub struct TokenizerData {
     pub bytes: Vec<u8>,
     /// What stands beside the file.
     pub config: TokenizerConfig,
-}
-
-/// Kinds of tokenizer files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenizerFormat {
-    /// `tokenizer.json` of the tokenizers library.
-    TokenizerJson,
-    /// A SentencePiece model.
-    SentencePiece,
-    /// Ranks of byte strings, as tiktoken has them.
-    Tiktoken,
-    /// Mistral's `tekken.json`.
-    Tekken,
-    /// A GGUF file without tensors that keeps the tokenizer's keys.
-    Gguf,
-}
-
-impl TokenizerFormat {
-    /// As programs name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            TokenizerFormat::TokenizerJson => "tokenizer.json",
-            TokenizerFormat::SentencePiece => "sentencepiece",
-            TokenizerFormat::Tiktoken => "tiktoken",
-            TokenizerFormat::Tekken => "tekken",
-            TokenizerFormat::Gguf => "gguf",
-        }
-    }
-}
-
-/// What a runner must know of a tokenizer beside its file; travels as JSON.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct TokenizerConfig {
-    /// Whether a text begins with the BOS token; `None` where nobody says.
-    pub add_bos: Option<bool>,
-    /// Whether a text ends with the EOS token; `None` where nobody says.
-    pub add_eos: Option<bool>,
-    /// Texts of special tokens by role: `bos_token`, `eos_token`, `pad_token`, `unk_token`.
-    pub tokens: BTreeMap<String, String>,
-    /// The pattern that cuts texts into words, for tiktoken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pattern: Option<String>,
-    /// Special tokens by text, for tiktoken.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub special_tokens: BTreeMap<String, u32>,
 }
 
 /// Jinja sources.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::rc::Rc;
 
+use pteron_companion as companion;
 use pteron_format::WriteOptions;
 use pteron_format::assemble::ProgramWriter;
 use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightReport};
@@ -147,21 +148,20 @@ impl<'c> Export<'c> {
 
     /// What runners need beside the graph, under `pteron.` names that other runtimes skip.
     fn name_beside(&self, program: &mut ProgramWriter<'_>) -> Result<(), CheckpointError> {
-        let mut name =
-            |key: &str, bytes: &[u8]| program.name(&format!("pteron.{key}"), Bytes::copy_of(bytes));
+        let mut name = |key: &str, bytes: &[u8]| program.name(key, Bytes::copy_of(bytes));
         if let Some(tokenizer) = &self.checkpoint.tokenizer {
-            name("tokenizer", &tokenizer.bytes)?;
-            name("tokenizer.format", tokenizer.format.name().as_bytes())?;
-            name("tokenizer.config", json!(tokenizer.config).to_string().as_bytes())?;
+            name(companion::TOKENIZER, &tokenizer.bytes)?;
+            name(companion::TOKENIZER_FORMAT, tokenizer.format.name().as_bytes())?;
+            name(companion::TOKENIZER_CONFIG, json!(tokenizer.config).to_string().as_bytes())?;
         }
         let templates = &self.checkpoint.chat_templates;
         if let Some(template) = &templates.default {
-            name("chat_template", template.as_bytes())?;
+            name(companion::CHAT_TEMPLATE, template.as_bytes())?;
         }
         for (key, template) in &templates.named {
-            name(&format!("chat_template.{key}"), template.as_bytes())?;
+            name(&companion::named_chat_template(key), template.as_bytes())?;
         }
-        name("provenance", self.provenance().to_string().as_bytes())?;
+        name(companion::PROVENANCE, self.provenance().to_string().as_bytes())?;
         Ok(())
     }
 

@@ -10,6 +10,6 @@ mod export;
 pub mod folder;
 pub mod gguf;
 
-pub use checkpoint::{ChatTemplates, Checkpoint, Origin, TokenizerConfig, TokenizerData, TokenizerFormat};
+pub use checkpoint::{ChatTemplates, Checkpoint, Origin, TokenizerData};
 pub use error::CheckpointError;
 pub use export::{Export, ExportOptions, Progress, export};

@@ -4,7 +4,8 @@
 
 mod support;
 
-use pteron_checkpoint::{Checkpoint, ExportOptions, TokenizerFormat, export};
+use pteron_checkpoint::{Checkpoint, ExportOptions, export};
+use pteron_companion::TokenizerFormat;
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
 use pteron_models::KvCache;
@@ -134,7 +135,7 @@ fn tokenizer_files_are_told_apart() {
     let cases: [(&str, &[u8], TokenizerFormat); 4] = [
         ("tokenizer.model", b"\x0a\x09\x0a\x05<unk>", TokenizerFormat::SentencePiece),
         ("tokenizer.model", b"IQ== 0\nIg== 1\n", TokenizerFormat::Tiktoken),
-        ("tekken.json", b"{}", TokenizerFormat::Tekken),
+        ("tekken.json", b"{\"vocab\": [{\"token_bytes\": \"IQ==\"}]}", TokenizerFormat::Tekken),
         ("tokenizer.json", b"{}", TokenizerFormat::TokenizerJson),
     ];
     for (name, bytes, format) in cases {

@@ -6,14 +6,9 @@
 use crate::template::{ChatTemplate, LocalTime, RenderInput};
 use crate::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
 use crate::{LanguageModel, LlmError, Result};
+use pteron_companion::{CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, TOKENIZER_FORMAT};
 use pteron_format::pte::Pte;
 use serde_json::{Map, Value, json};
-
-/// The keys of named data under which a program carries its voice.
-const TOKENIZER: &str = "pteron.tokenizer";
-const FORMAT: &str = "pteron.tokenizer.format";
-const CONFIG: &str = "pteron.tokenizer.config";
-const TEMPLATE: &str = "pteron.chat_template";
 
 /// Stands for an answer; no template writes it itself.
 const PROBE: &str = "\u{2042}probe\u{2042}";
@@ -49,13 +44,13 @@ impl Voice {
     /// The tokenizer that a program carries; `None` where it carries none.
     pub fn tokenizer_inside(pte: &Pte) -> Result<Option<Tokenizer>> {
         let Some(bytes) = pte.named(TOKENIZER) else { return Ok(None) };
-        let format = match text(pte, FORMAT)? {
-            Some(name) => name.trim().parse::<TokenizerFormat>()?,
-            None => Tokenizer::guess(&bytes)
+        let format = match text(pte, TOKENIZER_FORMAT)? {
+            Some(name) => name.trim().parse::<TokenizerFormat>().map_err(TokenizerError::from)?,
+            None => TokenizerFormat::guess(&bytes)
                 .ok_or_else(|| TokenizerError::UnknownFormat { name: String::new() })?,
         };
-        let config = match pte.named(CONFIG) {
-            Some(json) => serde_json::from_slice(&json).map_err(|error| inside(CONFIG, error))?,
+        let config = match pte.named(TOKENIZER_CONFIG) {
+            Some(json) => serde_json::from_slice(&json).map_err(|error| inside(TOKENIZER_CONFIG, error))?,
             None => TokenizerConfig::default(),
         };
         Ok(Some(Tokenizer::load(format, &bytes, &config)?))
@@ -63,7 +58,7 @@ impl Voice {
 
     /// The chat template that a program carries; `None` where it carries none.
     pub fn template_inside(pte: &Pte) -> Result<Option<ChatTemplate>> {
-        text(pte, TEMPLATE)?.map(|source| Ok(ChatTemplate::new(&source)?)).transpose()
+        text(pte, CHAT_TEMPLATE)?.map(|source| Ok(ChatTemplate::new(&source)?)).transpose()
     }
 
     /// A text alone, behind the BOS that the tokenizer puts before texts. An EOS that it would put behind them is left

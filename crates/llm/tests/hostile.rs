@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test's own helpers
 
 use pteron_llm::template::{ChatTemplate, RenderInput, TemplateError};
-use pteron_llm::tokenizer::{Ends, Tokenizer, TokenizerConfig};
+use pteron_llm::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerFormat};
 use serde_json::json;
 use std::fs::File;
 use std::io::Read;
@@ -41,7 +41,7 @@ fn damaged_tokenizer_files_never_crash() {
     assert!(files.len() >= 14);
     let mut sound = 0;
     for (name, bytes) in &files {
-        let format = Tokenizer::guess(bytes).unwrap_or_else(|| panic!("{name} is not recognised"));
+        let format = TokenizerFormat::guess(bytes).unwrap_or_else(|| panic!("{name} is not recognised"));
         for round in 0..24 {
             let mut damaged = bytes.clone();
             match round % 3 {

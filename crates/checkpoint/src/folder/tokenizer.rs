@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pteron_companion::{TokenizerConfig, TokenizerFormat};
 use serde_json::Value;
 
 use super::json;
-use crate::{ChatTemplates, CheckpointError, TokenizerConfig, TokenizerData, TokenizerFormat};
+use crate::{ChatTemplates, CheckpointError, TokenizerData};
 
 /// Larger than any tokenizer file.
 const LARGEST_TOKENIZER: u64 = 256 << 20;
@@ -17,8 +18,6 @@ const LARGEST_TEMPLATE: u64 = 4 << 20;
 /// Templates that a folder may have beside the usual one.
 const MOST_TEMPLATES: usize = 64;
 
-const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
-
 /// The tokenizer, where the folder has one, and chat templates.
 pub(super) fn read(folder: &Path) -> Result<(Option<TokenizerData>, ChatTemplates), CheckpointError> {
     let config = json::read_optional(&folder.join("tokenizer_config.json"), LARGEST_CONFIG)?;
@@ -26,71 +25,19 @@ pub(super) fn read(folder: &Path) -> Result<(Option<TokenizerData>, ChatTemplate
     let special = json::read_optional(&folder.join("special_tokens_map.json"), LARGEST_CONFIG)?;
     let templates = templates(folder, &config)?;
     let Some((format, bytes)) = file(folder)? else { return Ok((None, templates)) };
-    let mut described = describe(&config, special.as_ref().unwrap_or(&Value::Null));
-    if format == TokenizerFormat::Tiktoken {
-        described.pattern = config.get("pat_str").and_then(Value::as_str).map(str::to_owned);
-        described.special_tokens = added_tokens(&config);
-    }
-    Ok((Some(TokenizerData { format, bytes, config: described }), templates))
+    let special = special.unwrap_or(Value::Null);
+    let config = TokenizerConfig::from_hugging_face(format, &config, &special);
+    Ok((Some(TokenizerData { format, bytes, config }), templates))
 }
 
 /// The best of the tokenizer files that are there.
 fn file(folder: &Path) -> Result<Option<(TokenizerFormat, Vec<u8>)>, CheckpointError> {
-    let candidates = [
-        ("tokenizer.json", TokenizerFormat::TokenizerJson),
-        ("tekken.json", TokenizerFormat::Tekken),
-        ("tokenizer.model", TokenizerFormat::SentencePiece),
-        ("tokenizer.tiktoken", TokenizerFormat::Tiktoken),
-        ("qwen.tiktoken", TokenizerFormat::Tiktoken),
-    ];
-    for (name, format) in candidates {
-        let path = folder.join(name);
-        if path.is_file() {
-            let bytes = json::bytes(&path, LARGEST_TOKENIZER)?;
-            // Llama 3's own files give tiktoken's ranks the name of a SentencePiece model.
-            let ranks = format == TokenizerFormat::SentencePiece && are_ranks(&bytes);
-            return Ok(Some((if ranks { TokenizerFormat::Tiktoken } else { format }, bytes)));
-        }
-    }
-    Ok(None)
-}
-
-/// Whether the first line is `BASE64 NUMBER`.
-fn are_ranks(bytes: &[u8]) -> bool {
-    let line = bytes.split(|&byte| byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
-    let Some((token, rank)) = line.and_then(|line| line.trim_end().split_once(' ')) else { return false };
-    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
-    !token.is_empty() && token.bytes().all(is_base64) && rank.parse::<u32>().is_ok()
-}
-
-fn describe(config: &Value, special: &Value) -> TokenizerConfig {
-    let flag = |key: &str| config.get(key).and_then(Value::as_bool);
-    let token = |role: &str| text_of(config.get(role)?).or_else(|| text_of(special.get(role)?));
-    let fallback = |role: &str| text_of(special.get(role)?);
-    let tokens = ROLES.iter().filter_map(|role| {
-        let text = token(role).or_else(|| fallback(role))?;
-        Some(((*role).to_owned(), text))
-    });
-    TokenizerConfig {
-        add_bos: flag("add_bos_token"),
-        add_eos: flag("add_eos_token"),
-        tokens: tokens.collect(),
-        ..TokenizerConfig::default()
-    }
-}
-
-/// A token as text, or as an object with its `content`.
-fn text_of(token: &Value) -> Option<String> {
-    let text = token.as_str().or_else(|| token.get("content")?.as_str())?;
-    Some(text.to_owned())
-}
-
-/// `added_tokens_decoder`: texts by id.
-fn added_tokens(config: &Value) -> BTreeMap<String, u32> {
-    let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
-        return BTreeMap::new();
-    };
-    added.iter().filter_map(|(id, token)| Some((text_of(token)?, id.parse().ok()?))).collect()
+    let mut paths = TokenizerFormat::FILE_NAMES.iter().map(|name| folder.join(name));
+    let Some(path) = paths.find(|path| path.is_file()) else { return Ok(None) };
+    let bytes = json::bytes(&path, LARGEST_TOKENIZER)?;
+    let format = TokenizerFormat::guess(&bytes)
+        .ok_or_else(|| CheckpointError::file(&path, "it is no tokenizer of a known format"))?;
+    Ok(Some((format, bytes)))
 }
 
 /// Templates in files of their own, or else in the tokenizer's configuration.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use pteron_gguf::{Gguf, GgufError, Metadata, Writer};
 
-use crate::{ChatTemplates, TokenizerConfig, TokenizerData, TokenizerFormat};
+use crate::{ChatTemplates, TokenizerData};
+use pteron_companion::{TokenizerConfig, TokenizerFormat};
 
 const TEMPLATE: &str = "tokenizer.chat_template";
 

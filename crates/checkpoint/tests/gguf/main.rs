@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use half::f16;
-use pteron_checkpoint::{Checkpoint, TokenizerFormat};
+use pteron_checkpoint::Checkpoint;
+use pteron_companion::TokenizerFormat;
 use pteron_format::WriteOptions;
 use pteron_gguf::{TensorType, Value, Writer};
 use pteron_models::{

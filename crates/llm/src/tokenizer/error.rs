@@ -82,3 +82,9 @@ impl TokenizerError {
         TokenizerError::Unsupported { format, what: what.to_string() }
     }
 }
+
+impl From<pteron_companion::UnknownFormat> for TokenizerError {
+    fn from(unknown: pteron_companion::UnknownFormat) -> TokenizerError {
+        TokenizerError::UnknownFormat { name: unknown.name }
+    }
+}

@@ -6,7 +6,6 @@
 
 mod bpe;
 mod charsmap;
-mod config;
 mod decoder;
 mod error;
 mod gguf;
@@ -25,8 +24,8 @@ mod unigram;
 mod vocabulary;
 mod wordpiece;
 
-pub use config::{TokenizerConfig, TokenizerFormat};
 pub use error::TokenizerError;
+pub use pteron_companion::{TokenizerConfig, TokenizerFormat};
 
 use crate::constrain;
 use crate::stream::TextStream;

@@ -3,15 +3,14 @@
 use super::{MAX_FILE_BYTES, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat, check_limit};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
+use serde_json::Value;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The names under which models are published, the most exact format first.
-const FILE_NAMES: [&str; 4] = ["tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model"];
-
 impl Tokenizer {
-    /// Opens a tokenizer file, or the one in a folder. A `tokenizer_config.json` beside it is heeded.
+    /// Opens a tokenizer file, or the one in a folder. A `tokenizer_config.json` and a `special_tokens_map.json` beside it
+    /// are heeded.
     ///
     /// # Errors
     /// When there is no tokenizer, or it cannot be read.
@@ -24,58 +23,29 @@ impl Tokenizer {
         }
         let bytes = read(&file)?;
         let format =
-            Tokenizer::guess(&bytes).ok_or_else(|| TokenizerError::NotFound { path: file.clone() })?;
-        let config = match file.with_file_name("tokenizer_config.json") {
-            beside if beside.is_file() => {
-                let config = serde_json::from_slice(&read(&beside)?).map_err(|error| {
-                    TokenizerError::malformed(format, format_args!("tokenizer_config.json: {error}"))
-                })?;
-                TokenizerConfig::from_hugging_face(&config)
-            }
-            _ => TokenizerConfig::default(),
-        };
+            TokenizerFormat::guess(&bytes).ok_or_else(|| TokenizerError::NotFound { path: file.clone() })?;
+        let beside = |name: &str| beside(&file, name, format);
+        let (config, special) = (beside("tokenizer_config.json")?, beside("special_tokens_map.json")?);
+        let config = TokenizerConfig::from_hugging_face(format, &config, &special);
         Tokenizer::load(format, &bytes, &config)
     }
+}
 
-    /// Which format a file has, told by its first bytes.
-    pub fn guess(bytes: &[u8]) -> Option<TokenizerFormat> {
-        let start = bytes.trim_ascii_start();
-        if bytes.starts_with(b"GGUF") {
-            return Some(TokenizerFormat::Gguf);
-        }
-        if start.first() == Some(&b'{') {
-            // `token_bytes` is how a tekken file spells its tokens; a vocabulary that has it as a word quotes it as
-            // a key of another object, after `"model"`.
-            let names = |name: &[u8]| bytes.windows(name.len()).position(|window| window == name);
-            return match (names(b"\"token_bytes\""), names(b"\"model\"")) {
-                (Some(_), None) => Some(TokenizerFormat::Tekken),
-                (Some(tekken), Some(model)) if tekken < model => Some(TokenizerFormat::Tekken),
-                _ => Some(TokenizerFormat::TokenizerJson),
-            };
-        }
-        let first_line = start.split(|&byte| byte == b'\n').next()?;
-        let mut words = first_line.split(|&byte| byte == b' ');
-        let is_base64 = |word: &[u8]| {
-            !word.is_empty()
-                && word.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
-        };
-        let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-        if let (Some(token), Some(rank), None) = (words.next(), words.next(), words.next())
-            && is_base64(token)
-            && is_number(rank.trim_ascii_end())
-        {
-            return Some(TokenizerFormat::Tiktoken);
-        }
-        // Field 1 of the model, a piece with its length: how every SentencePiece model begins.
-        (bytes.first() == Some(&0x0a)).then_some(TokenizerFormat::SentencePiece)
+/// A JSON file that may lie beside a tokenizer.
+fn beside(file: &Path, name: &str, format: TokenizerFormat) -> Result<Value, TokenizerError> {
+    let path = file.with_file_name(name);
+    if !path.is_file() {
+        return Ok(Value::Null);
     }
+    let malformed = |error| TokenizerError::malformed(format, format_args!("{name}: {error}"));
+    serde_json::from_slice(&read(&path)?).map_err(malformed)
 }
 
 fn find(path: &Path) -> Result<PathBuf, TokenizerError> {
     if !path.is_dir() {
         return Ok(path.to_owned());
     }
-    let candidates = FILE_NAMES.iter().map(|name| path.join(name));
+    let candidates = TokenizerFormat::FILE_NAMES.iter().map(|name| path.join(name));
     candidates
         .into_iter()
         .find(|file| file.is_file())

@@ -1,0 +1,26 @@
+//! What a program carries for its runner beside graphs and weights: the contract between those who write programs and
+//! those who talk with them.
+//!
+//! It travels as named data under `pteron.` names, which other runtimes pass over.
+
+mod config;
+mod format;
+
+pub use config::TokenizerConfig;
+pub use format::{TokenizerFormat, UnknownFormat};
+
+/// The tokenizer's file, as it was published.
+pub const TOKENIZER: &str = "pteron.tokenizer";
+/// The name of that file's [`TokenizerFormat`].
+pub const TOKENIZER_FORMAT: &str = "pteron.tokenizer.format";
+/// The [`TokenizerConfig`], as JSON.
+pub const TOKENIZER_CONFIG: &str = "pteron.tokenizer.config";
+/// The Jinja source that makes a text of a conversation.
+pub const CHAT_TEMPLATE: &str = "pteron.chat_template";
+/// What the program was made from, by which version, with which options, as JSON.
+pub const PROVENANCE: &str = "pteron.provenance";
+
+/// Where a chat template that is meant only when it is asked for travels.
+pub fn named_chat_template(name: &str) -> String {
+    format!("{CHAT_TEMPLATE}.{name}")
+}

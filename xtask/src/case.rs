@@ -47,6 +47,19 @@ impl Case {
         self.folder.join("model.pte")
     }
 
+    /// The case's `.pt2` files, one a method; none where it has no such files.
+    pub(crate) fn exports(&self) -> Result<Vec<PathBuf>> {
+        let mut found = vec![];
+        for entry in fs::read_dir(&self.folder).doing("read", &self.folder)? {
+            let path = entry.doing("read", &self.folder)?.path();
+            if path.extension().is_some_and(|extension| extension == "pt2") {
+                found.push(path);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
     /// The names of the files that running the case takes; `.pt2` files are for compilers.
     pub(crate) fn files(&self) -> Vec<String> {
         let fixed = ["case.json", "io.safetensors", "model.pte"];

@@ -33,9 +33,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         arguments.package.as_deref().map_or_else(|| CRATES.to_vec(), |package| vec![package]);
     let mut findings = 0;
     for package in &crates {
-        // Temporary folders are made outside the isolation that Miri keeps otherwise.
+        // Temporary folders are made outside the isolation that Miri keeps otherwise; powers of two in tests are exact.
         let status = workspace::nightly()
-            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-deterministic-floats")
+            .env("PROPTEST_CASES", "4")
             .args(["miri", "test", "--lib", "--package", package])
             .status()
             .doing("start", "cargo miri")?;

@@ -2,7 +2,8 @@
 //! delegate.
 //!
 //! A row reads: operator, kernel, its overload, its parameters in order, and how many tensors it writes (0: one list of them). `%`
-//! marks a parameter that must be a tensor; what follows `=` is used where a file leaves the argument out.
+//! marks a parameter that must be a tensor, `?` a list whose tensors may be left out; what follows `=` is used where a file leaves
+//! the argument out.
 
 /// Operator, kernel, overload, parameters, results.
 pub(super) type Row = (&'static str, &'static str, &'static str, &'static str, usize);
@@ -11,7 +12,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, &'static str, u
 pub(super) const TABLE: &[Row] = &[
     ("aten._adaptive_avg_pool2d.default", "aten::_adaptive_avg_pool2d", "out", "%self output_size", 1),
     ("aten._conj_physical.default", "aten::_conj_physical", "out", "%self", 1),
-    ("aten._index_put_impl.default", "aten::_index_put_impl", "out", "%self indices %values accumulate=false unsafe=false", 1),
+    ("aten._index_put_impl.default", "aten::_index_put_impl", "out", "%self ?indices %values accumulate=false unsafe=false", 1),
     ("aten._log_softmax.default", "aten::_log_softmax", "out", "%self dim half_to_float", 1),
     ("aten._native_batch_norm_legit.default", "aten::_native_batch_norm_legit", "out", "%input %weight %bias %running_mean %running_var training momentum eps", 3),
     ("aten._native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit", "no_stats_out", "%input %weight %bias training momentum eps", 3),
@@ -138,11 +139,11 @@ pub(super) const TABLE: &[Row] = &[
     ("aten.hardtanh.default", "aten::hardtanh", "out", "%self min_val=-1 max_val=1", 1),
     ("aten.heaviside.default", "aten::heaviside", "out", "%self %values", 1),
     ("aten.hypot.default", "aten::hypot", "out", "%self %other", 1),
-    ("aten.index.Tensor", "aten::index", "Tensor_out", "%self indices", 1),
+    ("aten.index.Tensor", "aten::index", "Tensor_out", "%self ?indices", 1),
     ("aten.index_add.default", "aten::index_add", "out", "%self dim %index %source alpha=1", 1),
     ("aten.index_copy.default", "aten::index_copy", "out", "%self dim %index %source", 1),
     ("aten.index_fill.int_Scalar", "aten::index_fill", "int_Scalar_out", "%self dim %index value", 1),
-    ("aten.index_put.default", "aten::index_put", "out", "%self indices %values accumulate=false", 1),
+    ("aten.index_put.default", "aten::index_put", "out", "%self ?indices %values accumulate=false", 1),
     ("aten.index_select.default", "aten::index_select", "out", "%self dim %index", 1),
     ("aten.isin.Tensor_Tensor", "aten::isin", "Tensor_Tensor_out", "%elements %test_elements assume_unique=false invert=false", 1),
     ("aten.isinf.default", "aten::isinf", "out", "%self", 1),

@@ -50,12 +50,22 @@ fn symbolic(node: &Node) -> Option<(&'static str, &'static str)> {
     })
 }
 
+/// What a kernel's parameter takes, where the argument alone does not tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parameter {
+    Any,
+    /// A tensor, also where a number is given.
+    Tensor,
+    /// A list of tensors, some of which may be left out.
+    OptionalTensors,
+}
+
 /// Adds the call of a node's kernel.
 pub(super) fn call(node: &Node, values: &mut Values<'_, '_>) -> Result<(), LowerError> {
     let mut arguments = Vec::new();
     if let Some((name, overload)) = symbolic(node) {
         for input in &node.inputs {
-            arguments.push(argument(node, values, &input.arg, false)?);
+            arguments.push(argument(node, values, &input.arg, Parameter::Any)?);
         }
         for result in node.gives() {
             arguments.push(values.of(result)?);
@@ -74,15 +84,16 @@ pub(super) fn call(node: &Node, values: &mut Values<'_, '_>) -> Result<(), Lower
             Some((name, default)) => (name, Some(default)),
             None => (parameter, None),
         };
-        let (name, is_tensor) = match name.strip_prefix('%') {
-            Some(name) => (name, true),
-            None => (name, false),
+        let (name, kind) = match (name.strip_prefix('%'), name.strip_prefix('?')) {
+            (Some(name), _) => (name, Parameter::Tensor),
+            (_, Some(name)) => (name, Parameter::OptionalTensors),
+            _ => (name, Parameter::Any),
         };
         let given = node.inputs.iter().find(|input| input.name == name);
         arguments.push(match (given, default) {
             // Layouts are plain everywhere: what a memory format asks for is the default.
             (Some(input), _) if !matches!(input.arg, Argument::MemoryFormat(MemoryFormat::Preserve)) => {
-                argument(node, values, &input.arg, is_tensor)?
+                argument(node, values, &input.arg, kind)?
             }
             (_, Some(default)) => default_value(values, default),
             (_, None) => return Err(LowerError::node(node, format!("argument `{name}` is missing"))),
@@ -103,8 +114,11 @@ pub(super) fn call(node: &Node, values: &mut Values<'_, '_>) -> Result<(), Lower
         _ => {}
     }
     arguments.extend(&outs);
-    // What a kernel returns follows once more.
-    arguments.extend(outs.last().filter(|_| outs.len() == 1));
+    // What a kernel returns follows once more, several tensors as a list.
+    arguments.push(match *outs {
+        [only] => only,
+        _ => values.method.tensors(&outs),
+    });
     values.method.kernel(name, overload, &arguments);
     Ok(())
 }
@@ -152,8 +166,9 @@ fn argument(
     node: &Node,
     values: &mut Values<'_, '_>,
     argument: &Argument,
-    is_tensor: bool,
+    parameter: Parameter,
 ) -> Result<ValueIndex, LowerError> {
+    let is_tensor = parameter == Parameter::Tensor;
     Ok(match argument {
         Argument::None(_) | Argument::OptionalTensor(OptionalTensor::None(_)) => values.method.null(),
         Argument::Tensor(tensor) | Argument::OptionalTensor(OptionalTensor::Tensor(tensor)) => {
@@ -162,7 +177,14 @@ fn argument(
         Argument::Tensors(tensors) => {
             let items =
                 tensors.iter().map(|tensor| values.of(&tensor.name)).collect::<Result<Vec<_>, _>>()?;
-            values.method.tensors(&items)
+            match parameter {
+                // A file says `tensors` where none is left out; kernels still ask for a list that may have gaps.
+                Parameter::OptionalTensors => {
+                    let items: Vec<_> = items.into_iter().map(Some).collect();
+                    values.method.optional_tensors(&items)
+                }
+                _ => values.method.tensors(&items),
+            }
         }
         Argument::OptionalTensors(tensors) => {
             let items = tensors.iter().map(|tensor| match tensor {

@@ -1,8 +1,8 @@
-//! GGUF's k-quants as affine codes: bytes of super-blocks flow in, one code an element with a scale and an offset a
-//! group flow out. `value = code * scale + offset`, exactly, in f32.
+//! GGUF's blocks as affine codes: rows of blocks flow in, one code an element with a scale and an offset a group flow
+//! out. `value = code * scale + offset`, exactly, in f32.
 
 use super::error::{Lowered, Refusal};
-use half::f16;
+use pteron_tensor::quant::{BlockFormat, GroupsMut};
 
 /// A matrix of codes.
 pub(super) struct Codes {
@@ -16,88 +16,38 @@ pub(super) struct Codes {
     pub(super) group: usize,
 }
 
-const SUPER_BLOCK: usize = 256;
-/// Bytes of a super-block's twelve packed scales and minima.
-const PACKED_SCALES: usize = 12;
+/// Formats by their names in ggml, in lower case.
+const FORMATS: [(&str, BlockFormat); 10] = [
+    ("q4_0", BlockFormat::Q4_0),
+    ("q4_1", BlockFormat::Q4_1),
+    ("q5_0", BlockFormat::Q5_0),
+    ("q5_1", BlockFormat::Q5_1),
+    ("q8_0", BlockFormat::Q8_0),
+    ("q2_k", BlockFormat::Q2K),
+    ("q3_k", BlockFormat::Q3K),
+    ("q4_k", BlockFormat::Q4K),
+    ("q5_k", BlockFormat::Q5K),
+    ("q6_k", BlockFormat::Q6K),
+];
 
-/// Reads rows of super-blocks of a format by its name in ggml.
-pub(super) fn read(format: &str, raw: &[u8]) -> Lowered<Codes> {
-    let (bits, group, bytes) = match format {
-        "q4_k" => (4, 32, 144),
-        "q5_k" => (5, 32, 176),
-        "q6_k" => (6, 16, 210),
-        other => return Err(Refusal::because(format!("GGUF blocks of type {other:?}"))),
+/// Reads rows of blocks of a format by its name in ggml.
+pub(super) fn read(name: &str, raw: &[u8]) -> Lowered<Codes> {
+    let format = FORMATS.iter().find(|(known, _)| *known == name).map(|(_, format)| *format);
+    let Some((format, groups)) = format.and_then(|format| Some((format, format.groups()?))) else {
+        return Err(Refusal::because(format!("GGUF blocks of type {name:?}")));
     };
-    if !raw.len().is_multiple_of(bytes) {
-        return Err(Refusal::because(format!("{} bytes are no whole blocks of {format}", raw.len())));
-    }
-    let blocks = raw.len() / bytes;
+    let len = raw.len() / format.block_bytes() * format.block_len();
+    let count = len / groups.group;
     let mut all = Codes {
-        codes: Vec::with_capacity(blocks * SUPER_BLOCK),
-        scales: Vec::with_capacity(blocks * SUPER_BLOCK / group),
-        offsets: Vec::with_capacity(blocks * SUPER_BLOCK / group),
-        bits,
-        group,
+        codes: vec![0; len],
+        scales: vec![0.0; count],
+        offsets: vec![0.0; count],
+        bits: groups.bits,
+        group: groups.group,
     };
-    for block in raw.chunks_exact(bytes) {
-        match bits {
-            6 => six_bits(block, &mut all),
-            _ => four_or_five_bits(block, bits, &mut all),
-        }
-    }
+    let mut parts = GroupsMut { codes: &mut all.codes, scales: &mut all.scales, biases: &mut all.offsets };
+    format.split(raw, &mut parts).map_err(|error| Refusal::because(format!("{name}: {error}")))?;
     Ok(all.merged())
-}
-
-fn half_at(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
-}
-
-/// The 6-bit scale and minimum of one of eight groups.
-fn scale_and_minimum(packed: &[u8], group: usize) -> (u8, u8) {
-    match group {
-        0..4 => (packed[group] & 63, packed[group + 4] & 63),
-        _ => (
-            packed[group + 4] & 15 | packed[group - 4] >> 6 << 4,
-            packed[group + 4] >> 4 | packed[group] >> 6 << 4,
-        ),
-    }
-}
-
-/// d, dmin, scales, for five bits 32 bytes of high bits, then 128 bytes of nibbles.
-fn four_or_five_bits(block: &[u8], bits: u32, all: &mut Codes) {
-    let (d, minimum) = (half_at(block, 0), half_at(block, 2));
-    let (packed, rest) = block[4..].split_at(PACKED_SCALES);
-    let (high, low) = if bits == 5 { rest.split_at(32) } else { (&[][..], rest) };
-    for group in 0..8 {
-        let (scale, least) = scale_and_minimum(packed, group);
-        all.scales.push(d * f32::from(scale));
-        all.offsets.push(-minimum * f32::from(least));
-        for (at, byte) in low[group / 2 * 32..][..32].iter().enumerate() {
-            let nibble = if group % 2 == 0 { byte & 15 } else { byte >> 4 };
-            let top = high.get(at).map_or(0, |byte| (byte >> group & 1) << 4);
-            all.codes.push(nibble | top);
-        }
-    }
-}
-
-/// 128 bytes of low nibbles, 64 of high pairs, sixteen signed scales, d. Codes are offset by 32.
-fn six_bits(block: &[u8], all: &mut Codes) {
-    let d = half_at(block, 208);
-    for half in 0..2 {
-        let (low, high) = (&block[half * 64..][..64], &block[128 + half * 32..][..32]);
-        for quarter in 0..4 {
-            for at in 0..32 {
-                let byte = low[quarter % 2 * 32 + at];
-                let nibble = if quarter < 2 { byte & 15 } else { byte >> 4 };
-                all.codes.push(nibble | (high[at] >> (2 * quarter) & 3) << 4);
-            }
-        }
-    }
-    for scale in &block[192..208] {
-        let scale = d * f32::from(*scale as i8);
-        all.scales.push(scale);
-        all.offsets.push(-32.0 * scale);
-    }
 }
 
 impl Codes {
@@ -117,35 +67,23 @@ impl Codes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_tensor::quant::BlockFormat;
+    use half::f16;
 
     #[test]
-    fn codes_stand_for_the_numbers_of_the_blocks() {
-        let formats = [("q4_k", BlockFormat::Q4K), ("q5_k", BlockFormat::Q5K), ("q6_k", BlockFormat::Q6K)];
-        for (name, format) in formats {
-            let mut state = 7u32;
-            let mut raw: Vec<u8> = (0..format.block_bytes() * 3)
-                .map(|_| {
-                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    (state >> 24) as u8
-                })
-                .collect();
-            // Scales of any bits may be infinite; these are not.
-            for block in raw.chunks_exact_mut(format.block_bytes()) {
-                let at = if name == "q6_k" { 208 } else { 0 };
-                block[at..at + 2].copy_from_slice(&f16::from_f32(0.37).to_le_bytes());
-                if name != "q6_k" {
-                    block[2..4].copy_from_slice(&f16::from_f32(-1.5).to_le_bytes());
-                }
-            }
-            let mut want = vec![0.0; SUPER_BLOCK * 3];
-            format.dequantise(&raw, &mut want).unwrap();
-            let codes = read(name, &raw).unwrap();
-            for (at, want) in want.iter().enumerate() {
-                let group = at / codes.group;
-                let got = f32::from(codes.codes[at]) * codes.scales[group] + codes.offsets[group];
-                assert!((got - want).abs() <= 1e-4 * want.abs().max(1.0), "{name} {at}: {got} {want}");
-            }
-        }
+    fn groups_of_sixteen_are_merged_where_neighbours_agree() {
+        let mut block = [0u8; 210];
+        block[208..].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        block[192..208].fill(3);
+        assert_eq!(read("q6_k", &block).unwrap().group, 32);
+        block[193] = 4;
+        let apart = read("q6_k", &block).unwrap();
+        assert_eq!((apart.group, apart.bits, apart.scales.len()), (16, 6, 16));
+        assert_eq!((apart.scales[1], apart.offsets[1]), (2.0, -64.0));
+    }
+
+    #[test]
+    fn half_a_block_and_unknown_formats_are_refused() {
+        assert!(read("q6_k", &[0; 209]).is_err());
+        assert!(read("iq2_xs", &[0; 74]).is_err());
     }
 }

@@ -358,9 +358,13 @@ pub(super) fn linear(
     let packed = packed_weight(l, weight, l.dtype(x)?)?;
     let direct = packed.mode != "affine" || GROUPS.contains(&(packed.group as usize));
     if !direct {
-        let dense = unpacked(l, &packed, [packed.words, packed.scales], packed.biases, l.dtype(x)?)?;
-        let mat2 = l.swapped(dense)?;
-        return l.emit(Op::Addmm { mat1: x, mat2, bias, alpha: 1.0, beta: 1.0 });
+        // As wide as the scales: weights rounded to less would add up to more than a product may stray.
+        let wide = l.dtype(packed.scales)?;
+        let dense = unpacked(l, &packed, [packed.words, packed.scales], packed.biases, wide)?;
+        let (mat1, mat2) = (l.cast(x, wide)?, l.swapped(dense)?);
+        let bias = bias.map(|bias| l.cast(bias, wide)).transpose()?;
+        let found = l.emit(Op::Addmm { mat1, mat2, bias, alpha: 1.0, beta: 1.0 })?;
+        return l.cast(found, dtype);
     }
     let mut found = l.emit(Op::QuantizedMatmul {
         x,

@@ -108,6 +108,11 @@ fn templates_that_mean_harm_end_soon_on_a_small_stack() {
         "{{ range(99999) | map('string') | map('replace', '', 'x' * 99) | join }}".into(),
         "{{ -170141183460469231731687303715884105728 // -1 }}".into(),
         "{{ 'x' | indent(9999999999) }}{{ 'a\nb' | indent(width=9999999999) }}".into(),
+        "{% set n = namespace(s=[1]) %}{% for i in range(40) %}{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s | pprint }}".into(),
+        "{% set s = 'a' ~ '-' * 900000 %}{% for i in range(99) %}{{ s | wordwrap(3) }}{% endfor %}".into(),
+        "{% set s = 'a-b' * 300000 %}{% for i in range(99) %}{{ s | wordwrap(3, false) }}{% endfor %}".into(),
+        "{% set s = '(' * 400000 ~ 'x' ~ ')' * 400000 %}{% for i in range(99) %}{{ s | urlize }}{% endfor %}".into(),
+        "{% set s = '<' * 400000 %}{% for i in range(99) %}{{ (s | striptags) ~ (s | pprint) }}{% endfor %}".into(),
     ];
     templates.push("{{ 1".to_owned() + &" + 'a'".repeat(100));
     let worker = move || {

@@ -6,6 +6,49 @@ use super::call::{Given, required};
 use super::interpreter::Interpreter;
 use super::value::Value;
 
+/// All tests.
+const NAMES: [&str; 39] = [
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "boolean",
+    "callable",
+    "defined",
+    "divisibleby",
+    "eq",
+    "equalto",
+    "escaped",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "sameas",
+    "sequence",
+    "string",
+    "test",
+    "true",
+    "undefined",
+    "upper",
+];
+
 impl Interpreter<'_> {
     pub(super) fn test(&mut self, name: &str, value: &Value, given: Given) -> Result<bool, Fault> {
         let is_marked = matches!(value, Value::Markup(_));
@@ -89,7 +132,8 @@ impl Interpreter<'_> {
                 text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
             }
             "escaped" => is_marked,
-            "filter" | "test" => return Fault::evaluation(format!("the test '{name}' is not supported")),
+            "filter" => value.as_str().is_some_and(|name| super::filters::NAMES.contains(&&**name)),
+            "test" => value.as_str().is_some_and(|name| NAMES.contains(&&**name)),
             other => return Fault::evaluation(format!("No test named '{other}'.")),
         })
     }

@@ -330,7 +330,7 @@ fn split_space(string: &str, limit: usize, from_end: bool) -> Vec<&str> {
     parts
 }
 
-fn split_lines(string: &str, keep_ends: bool) -> Vec<&str> {
+pub(super) fn split_lines(string: &str, keep_ends: bool) -> Vec<&str> {
     let ends = |c: char| {
         matches!(
             c,

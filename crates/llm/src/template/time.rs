@@ -80,6 +80,10 @@ impl LocalTime {
         })
     }
 
+    pub(super) fn second_of_day(self) -> usize {
+        self.second_of_day as usize
+    }
+
     fn day_of_year(self) -> u32 {
         (1..self.month).map(|month| days_in(self.year, month)).sum::<u32>() + self.day
     }

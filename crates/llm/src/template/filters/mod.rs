@@ -1,5 +1,7 @@
 //! Filters: what stands behind a `|`. This file finds them by name; the others hold them by what they work on.
 
+mod layout;
+mod markup;
 mod numbers;
 mod sequences;
 mod texts;
@@ -8,6 +10,64 @@ use super::budget::Fault;
 use super::call::Given;
 use super::interpreter::Interpreter;
 use super::value::Value;
+
+/// All filters, those that a test `is filter` finds.
+pub(super) const NAMES: [&str; 54] = [
+    "abs",
+    "attr",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "forceescape",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "pprint",
+    "random",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "striptags",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "urlize",
+    "wordcount",
+    "wordwrap",
+    "xmlattr",
+];
 
 impl Interpreter<'_> {
     pub(super) fn filter(&mut self, name: &str, value: &Value, given: Given) -> Result<Value, Fault> {
@@ -48,6 +108,16 @@ impl Interpreter<'_> {
             | "select" | "reject" | "selectattr" | "rejectattr" | "groupby" | "batch" | "slice" | "sum"
             | "min" | "max" | "items" | "dictsort" | "join" => {
                 interpreter.sequence_filter(name, &value.plain(), given)
+            }
+            "wordwrap" | "pprint" | "filesizeformat" => {
+                interpreter.layout_filter(name, &value.plain(), given)
+            }
+            "striptags" | "urlencode" | "urlize" | "xmlattr" => {
+                interpreter.markup_filter(name, &value.plain(), given)
+            }
+            "random" => {
+                given.none(name)?;
+                interpreter.some_item(&value.plain())
             }
             _ => interpreter.text_filter(name, &value.plain(), given),
         })

@@ -35,11 +35,7 @@ impl Interpreter<'_> {
                 if let Value::Undefined(undefined) = value {
                     return Fault::evaluation(undefined.message.clone());
                 }
-                let number = match value {
-                    Value::Str(text) => parse_float(text),
-                    other => other.as_float(),
-                };
-                Ok(number.map_or_else(|| default.unwrap_or(Value::Float(0.0)), Value::Float))
+                Ok(to_float(value).map_or_else(|| default.unwrap_or(Value::Float(0.0)), Value::Float))
             }
             _ => {
                 let [precision, method] = given.bind(name, ["precision", "method"])?;
@@ -84,6 +80,14 @@ fn to_int(value: &Value, base: u32) -> Option<i128> {
             parsed.or_else(|| parse_float(text).and_then(float_to_int))
         }
         other => other.as_int(),
+    }
+}
+
+/// `float(value)`, where Python has one.
+pub(super) fn to_float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Str(text) => parse_float(text),
+        other => other.as_float(),
     }
 }
 

@@ -170,7 +170,7 @@ impl Interpreter<'_> {
         }
     }
 
-    fn sorted(
+    pub(super) fn sorted(
         &mut self,
         items: Vec<Value>,
         attribute: Option<&Value>,
@@ -206,6 +206,14 @@ impl Interpreter<'_> {
             if reverse { order.reverse() } else { order }
         });
         fault.map_or_else(|| Ok(keyed.into_iter().map(|(_, item)| item).collect()), Err)
+    }
+
+    /// One of the items. Whichever it is would do, and the same conversation at the same time gives the same text.
+    pub(super) fn some_item(&mut self, value: &Value) -> Result<Value, Fault> {
+        let items = self.walk(value)?;
+        let item =
+            self.now.second_of_day().checked_rem(items.values.len()).map(|at| items.values[at].clone());
+        Ok(item.unwrap_or_else(|| Value::undefined("No random item, sequence was empty.")))
     }
 
     fn group_by(&mut self, value: &Value, given: Given) -> Result<Value, Fault> {

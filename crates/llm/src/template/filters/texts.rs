@@ -6,7 +6,6 @@ use crate::template::interpreter::Interpreter;
 use crate::template::lexer::is_space;
 use crate::template::strings::{Align, capitalize, strip};
 use crate::template::value::Value;
-use std::fmt::Write;
 use std::sync::Arc;
 
 impl Interpreter<'_> {
@@ -84,25 +83,6 @@ impl Interpreter<'_> {
                 let before = std::iter::once(None).chain(string.chars().map(Some));
                 Ok(Value::Int(before.zip(string.chars()).filter(|pair| starts(*pair)).count() as i128))
             }
-            "striptags" => {
-                given.none(name)?;
-                let string = self.str(value)?;
-                self.budget.bytes(string.len())?;
-                self.budget.text(strip_tags(&string))
-            }
-            "urlencode" => {
-                given.none(name)?;
-                let string = self.str(value)?;
-                self.budget.repeat(string.len(), 3)?;
-                self.budget.text(string.bytes().fold(String::new(), |mut out, byte| {
-                    if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-                        out.push(char::from(byte));
-                    } else {
-                        let _ = write!(out, "%{byte:02X}");
-                    }
-                    out
-                }))
-            }
             other => Fault::evaluation(format!("No filter named '{other}'")),
         }
     }
@@ -170,16 +150,4 @@ fn title_words(string: &str) -> String {
         starts = separates(c);
     }
     result
-}
-
-fn strip_tags(string: &str) -> String {
-    let mut result = String::new();
-    let mut rest = string;
-    while let Some(start) = rest.find('<') {
-        let Some(end) = rest[start..].find('>') else { break };
-        result.push_str(&rest[..start]);
-        rest = &rest[start + end + 1..];
-    }
-    result.push_str(rest);
-    result.split(is_space).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

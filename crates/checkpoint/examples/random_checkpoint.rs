@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pteron_models::{
-    Form, Model, ModelOptions, Packing, Part, RandomWeights, WeightError, WeightSource, encode, shapes,
+    Form, Model, ModelOptions, RandomWeights, Wanted, WeightError, WeightSource, encode, shapes,
 };
 use pteron_tensor::DType;
 use serde_json::{Map, Value, json};
@@ -39,18 +39,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Recorder(Mutex<BTreeMap<String, Vec<usize>>>);
 
 impl WeightSource for Recorder {
-    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError> {
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.insert(name.to_owned(), shape.to_vec());
+        asked.insert(wanted.name.to_owned(), wanted.shape.to_vec());
         Ok(Form::Floats)
     }
 
-    fn floats(&self, name: &str, _: &[usize], _: Range<usize>, _: &mut [f32]) -> Result<(), WeightError> {
-        Err(WeightError::Missing { name: name.to_owned() })
-    }
-
-    fn packed(&self, _: &str, _: &[usize], _: Packing, _: Part, _: &mut dyn Write) -> io::Result<()> {
-        Err(io::Error::other("nothing is packed"))
+    fn read(&self, wanted: Wanted<'_>, _: Range<usize>, _: &mut [f32]) -> Result<(), WeightError> {
+        Err(WeightError::Missing { name: wanted.name.to_owned() })
     }
 }
 
@@ -91,7 +87,7 @@ fn write(path: &Path, tensors: &BTreeMap<String, Vec<usize>>) -> Result<(), Box<
         for start in (0..count).step_by(floats.len()) {
             let part = start..count.min(start + floats.len());
             let floats = &mut floats[..part.len()];
-            weights.floats(name, shape, part, floats)?;
+            weights.floats(Wanted::new(name, shape), start, floats)?;
             bytes.clear();
             encode(floats, DType::BF16, &mut bytes);
             out.write_all(&bytes)?;

@@ -52,10 +52,11 @@ impl Checkpoint {
     }
 }
 
-/// The GGUF file of a folder that has exactly one.
+/// The GGUF file of a folder that has exactly one, or the first part of the only one that it has in parts.
 fn only_gguf(folder: &Path) -> Option<PathBuf> {
     let paths = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files = paths.filter(|path| path.extension().is_some_and(|extension| extension == "gguf"));
+    let is_gguf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gguf");
+    let mut files = paths.filter(|path| is_gguf(path) && !gguf::is_later_part(path));
     files.next().filter(|_| files.next().is_none())
 }
 

@@ -20,10 +20,10 @@ fn what_a_checkpoint_lacks_is_named() {
         (|config, _| *config = json!({}), "neither `model_type` nor `architectures`"),
         (|config, _| config["hidden_size"] = json!(-3), "`hidden_size` is -3, not a size"),
         (|config, _| config["hidden_size"] = json!(1u64 << 60), "not a size"),
-        (|config, _| config["hidden_act"] = json!("relu"), "`hidden_act` is \"relu\"; known are silu"),
+        (|config, _| config["hidden_act"] = json!("prelu"), "`hidden_act` is \"prelu\"; known are silu"),
         (
-            |config, _| config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 2.0}),
-            "rope of type `yarn` is not supported",
+            |config, _| config["rope_scaling"] = json!({"rope_type": "su", "factor": 2.0}),
+            "rope of type `su` is not supported",
         ),
         (|config, _| config["num_hidden_layers"] = json!(2), "model.layers.1.input_layernorm.weight"),
         (|_, tensors| drop(tensors.remove("model.norm.weight")), "model.norm.weight: the checkpoint has no"),

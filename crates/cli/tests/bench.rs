@@ -5,40 +5,19 @@
 mod support;
 
 use pteron_format::WriteOptions;
-use pteron_models::architectures::Llama;
-use pteron_models::blocks::{Activation, RopeScaling};
+use pteron_models::shapes::tiny;
 use pteron_models::{Model, ModelOptions, Quantization, RandomWeights};
 use std::sync::Arc;
 use support::*;
 
-fn tiny(folder: &Folder) -> String {
-    let llama = Llama {
-        vocab_size: 64,
-        hidden_size: 32,
-        intermediate_size: 64,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 8,
-        rms_norm_eps: 1e-5,
-        rope_theta: 10_000.0,
-        rope_scaling: RopeScaling::None,
-        sliding_window: None,
-        hidden_act: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: false,
-        max_position_embeddings: 64,
-        tie_word_embeddings: true,
-        bos_token_id: Some(1),
-        eos_token_id: vec![2],
-    };
+fn model(folder: &Folder) -> String {
     let options = ModelOptions {
         context: 32,
         chunk: 8,
         quantization: Quantization::of("4w".parse().unwrap()),
         ..ModelOptions::default()
     };
-    let model = Model::build(&llama, Arc::new(RandomWeights::new(1)), options).unwrap();
+    let model = Model::build(&tiny::llama(), Arc::new(RandomWeights::new(1)), options).unwrap();
     let mut file = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut file).unwrap();
     folder.write("model.pte", &file)
@@ -47,7 +26,7 @@ fn tiny(folder: &Folder) -> String {
 #[test]
 fn bench_measures_prefill_and_decode_at_every_depth() {
     let folder = Folder::new();
-    let model = tiny(&folder);
+    let model = model(&folder);
     let picture = folder.at("token.svg");
     let common = ["bench", &model, "--backend", "reference", "--threads", "1", "--repeats", "2"];
     let sizes = ["--prompt", "20", "--new", "6", "--context", "0,24"];
@@ -60,9 +39,9 @@ fn bench_measures_prefill_and_decode_at_every_depth() {
     let depths: Vec<_> =
         report["decode"].as_array().unwrap().iter().map(|row| row["context"].clone()).collect();
     assert_eq!(depths, [0, 24]);
-    // A deeper context reads more: two layers, keys and values of 2 heads by 8 features in bf16, 24 positions.
+    // A deeper context reads more: two layers, keys and values of 2 heads by 16 features in bf16, 24 positions.
     let bytes = |row: usize| report["decode"][row]["bytes_per_token"].as_u64().unwrap();
-    assert_eq!(bytes(1) - bytes(0), 2 * 2 * 2 * 8 * 2 * 24);
+    assert_eq!(bytes(1) - bytes(0), 2 * 2 * 2 * 16 * 2 * 24);
     let kinds = report["profile"].as_array().unwrap();
     assert!(kinds.iter().any(|kind| kind["kind"] == "QuantizedMatmul" && kind["steps"] == 15));
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
@@ -76,7 +55,7 @@ fn bench_measures_prefill_and_decode_at_every_depth() {
 #[test]
 fn bench_refuses_what_it_cannot_measure() {
     let folder = Folder::new();
-    let model = tiny(&folder);
+    let model = model(&folder);
     let other = folder.write("scaled.pte", &delegated(SCALED, &weights()));
     let refused: [(&[&str], &str); 5] = [
         (&[&model, "--prompt", "33", "--new", "1"], "has room for 32 positions, not 33"),

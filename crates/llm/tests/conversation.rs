@@ -7,12 +7,12 @@ mod support;
 
 use pteron_llm::conversation::StoreError;
 use pteron_llm::sampler::SamplerSettings;
-use pteron_llm::{
-    Answer, Conversation, DecoderOptions, FinishReason, GenerateOptions, LanguageModel, LlmError, WhenFull,
-};
+use pteron_llm::{Answer, Conversation, FinishReason, GenerateOptions, LanguageModel, LlmError, WhenFull};
 use pteron_runtime::RunControl;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use support::{ALL, CONTEXT, Caches, decoder, model, model_with, voice};
+use tempfile::TempDir;
 
 fn options(max_new: usize) -> GenerateOptions {
     GenerateOptions {
@@ -29,9 +29,29 @@ fn conversation(model: &LanguageModel) -> Conversation {
     Conversation::new(decoder(model), voice(), Some("be brief".to_owned()), WhenFull::Slide)
 }
 
-fn say(conversation: &mut Conversation, text: &str) -> Answer {
+fn try_say(conversation: &mut Conversation, text: &str) -> Result<Answer, LlmError> {
     let mut show = |_: &str| ControlFlow::Continue(());
-    conversation.say(text, &options(6), None, &mut show, &RunControl::default()).unwrap()
+    conversation.say(text, &options(6), None, &mut show, &RunControl::default())
+}
+
+fn say(conversation: &mut Conversation, text: &str) -> Answer {
+    try_say(conversation, text).unwrap()
+}
+
+/// A conversation that has heard some questions.
+fn after(model: &LanguageModel, questions: &[&str]) -> Conversation {
+    let mut conversation = conversation(model);
+    questions.iter().for_each(|question| drop(say(&mut conversation, question)));
+    conversation
+}
+
+/// The same, and the file in a new folder that it was saved to.
+fn saved(model: &LanguageModel, questions: &[&str]) -> (Conversation, TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chat");
+    let conversation = after(model, questions);
+    conversation.save(&path).unwrap();
+    (conversation, folder, path)
 }
 
 /// The answers of a new session that hears the same.
@@ -70,10 +90,7 @@ fn turn_ten_reads_only_its_own_tokens() {
 fn whatever_is_taken_back_leaves_no_trace() {
     for caches in ALL {
         let model = model(caches);
-        let mut chat = conversation(&model);
-        for question in &QUESTIONS[..6] {
-            say(&mut chat, question);
-        }
+        let mut chat = after(&model, &QUESTIONS[..6]);
         // Undo.
         assert_eq!(chat.undo().as_deref(), Some("more"));
         assert_eq!(chat.undo().as_deref(), Some("what else"));
@@ -108,9 +125,8 @@ fn whatever_is_taken_back_leaves_no_trace() {
 #[test]
 fn going_back_a_turn_restores_a_copy_where_a_ring_has_lost_it() {
     let model = model(Caches::Ring);
-    let mut chat = conversation(&model);
-    say(&mut chat, "first");
-    say(&mut chat, "a question that is much longer than all that the ring can hold at once");
+    let long = "a question that is much longer than all that the ring can hold at once";
+    let mut chat = after(&model, &["first", long]);
     chat.undo();
     let answer = say(&mut chat, "another");
     assert!(answer.stats.restored, "{:?}", answer.stats);
@@ -120,33 +136,23 @@ fn going_back_a_turn_restores_a_copy_where_a_ring_has_lost_it() {
 
 #[test]
 fn a_file_brings_a_conversation_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("chat");
     for caches in ALL {
         let model = model(caches);
-        let mut chat = conversation(&model);
-        for question in &QUESTIONS[..3] {
-            say(&mut chat, question);
-        }
-        chat.save(&path).unwrap();
+        let (mut chat, folder, path) = saved(&model, &QUESTIONS[..3]);
         let mut restored = Conversation::restore(&path, decoder(&model), voice()).unwrap();
         assert_eq!(restored.turns(), chat.turns());
         let answer = say(&mut restored, "and then");
         assert_eq!(answer.stats.reused_tokens, 0);
         assert_eq!(answer.tokens, say(&mut chat, "and then").tokens, "{caches:?}");
         assert_eq!(say(&mut restored, "more").tokens, say(&mut chat, "more").tokens, "{caches:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn damaged_files_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("chat");
     let model = model(Caches::Plain);
-    let mut chat = conversation(&model);
-    say(&mut chat, "hello");
-    chat.save(&path).unwrap();
+    let (mut chat, _folder, path) = saved(&model, &["hello"]);
     let whole = std::fs::read(&path).unwrap();
     let open = || Conversation::restore(&path, decoder(&model), voice()).err();
     for cut in 0..whole.len() {
@@ -184,14 +190,10 @@ fn a_full_context_slides_or_stops() {
         let mut strict = Conversation::new(decoder(&model), voice(), None, WhenFull::Stop);
         let mut last = Ok(());
         for question in questions {
-            let mut show = |_: &str| ControlFlow::Continue(());
-            let said = strict.say(question, &options(6), None, &mut show, &RunControl::default());
-            last = said.map(drop);
+            last = try_say(&mut strict, question).map(drop);
         }
         assert!(matches!(last, Err(LlmError::ContextFull { .. })), "{caches:?}");
-        let mut show = |_: &str| ControlFlow::Continue(());
-        let long = "x".repeat(CONTEXT);
-        let alone = conversation(&model).say(&long, &options(6), None, &mut show, &RunControl::default());
+        let alone = try_say(&mut conversation(&model), &"x".repeat(CONTEXT));
         assert!(matches!(alone, Err(LlmError::PromptTooLong { .. })), "{caches:?}");
     }
 }
@@ -218,12 +220,8 @@ fn an_interrupted_answer_is_a_turn_like_any_other() {
 
 #[test]
 fn another_vocabulary_reads_the_messages_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("chat");
     let model = model(Caches::Plain);
-    let mut chat = conversation(&model);
-    say(&mut chat, "hello");
-    chat.save(&path).unwrap();
+    let (mut chat, _folder, path) = saved(&model, &["hello"]);
     // The same file, whose tokens are now said to be of another vocabulary, still goes on from its messages.
     let text = std::fs::read_to_string(&path).unwrap();
     let (_, body) = text.split_once('\n').unwrap();
@@ -236,8 +234,6 @@ fn another_vocabulary_reads_the_messages_again() {
         sha2::Sha256::digest(body.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     };
     std::fs::write(&path, format!("pteron conversation 1 {hash}\n{body}")).unwrap();
-    let options = DecoderOptions::default();
-    let decoder = pteron_llm::Decoder::new(&model, &options).unwrap();
-    let mut restored = Conversation::restore(&path, decoder, voice()).unwrap();
+    let mut restored = Conversation::restore(&path, decoder(&model), voice()).unwrap();
     assert_eq!(say(&mut restored, "why").tokens, say(&mut chat, "why").tokens);
 }

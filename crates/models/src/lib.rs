@@ -26,4 +26,4 @@ pub use quantize::{
     Deviation, Handling, Method, PackedMatrix, Packing, PackingError, Quantization, Rule, WeightReport,
 };
 pub use random::RandomWeights;
-pub use weights::{Form, Part, WeightError, WeightSource, encode};
+pub use weights::{Form, Part, Wanted, WeightError, WeightSource, encode};

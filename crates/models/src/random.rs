@@ -7,7 +7,7 @@ use std::ops::Range;
 use pteron_tensor::quant::Mode;
 
 use crate::weights::encode;
-use crate::{Form, Packing, Part, WeightError, WeightSource};
+use crate::{Form, Packing, Part, Wanted, WeightError, WeightSource};
 
 /// Random weights. Matrices keep the size of what passes through them; norms are near 1.
 #[derive(Clone, Copy, Debug)]
@@ -65,20 +65,15 @@ fn spread(columns: usize) -> f32 {
 }
 
 impl WeightSource for RandomWeights {
-    fn form(&self, _: &str, shape: &[usize]) -> Result<Form, WeightError> {
-        Ok(match (self.packing, shape) {
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
+        Ok(match (self.packing, wanted.shape) {
             (Some(packing), [_, _]) => Form::Packed(packing),
             _ => Form::Floats,
         })
     }
 
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        let Wanted { name, shape } = wanted;
         let (centre, spread) = match shape {
             [_, columns] => (0.0, spread(*columns)),
             _ if name.ends_with("bias") => (0.0, 0.1),
@@ -93,12 +88,12 @@ impl WeightSource for RandomWeights {
 
     fn packed(
         &self,
-        name: &str,
-        shape: &[usize],
+        wanted: Wanted<'_>,
         packing: Packing,
         part: Part,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        let Wanted { name, shape } = wanted;
         let [rows, columns] = shape else { return Err(io::Error::other(format!("{name}: not a matrix"))) };
         let Some((dtype, sizes)) = packing.part(*rows, *columns, part) else { return Ok(()) };
         let count: usize = sizes.iter().product();

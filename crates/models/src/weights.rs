@@ -11,29 +11,58 @@ use pteron_tensor::{Bytes, DType};
 
 use crate::quantize::{Handling, Made, Packed, Packing, Plan, Reports, Task, WeightReport, quantise};
 
-/// Names, forms and numbers of weights. Names are those of the published checkpoints.
-pub trait WeightSource: Send + Sync {
-    /// How the weight of that name and shape is held; an error where it is missing or has another shape.
-    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError>;
+/// A weight as an architecture asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// Its name in published checkpoints.
+    pub name: &'a str,
+    /// The shape that the configuration gives it.
+    pub shape: &'a [usize],
+}
 
-    /// Some elements of a weight that is held as floats, counted row-major.
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError>;
+impl<'a> Wanted<'a> {
+    /// The weight of that name and shape.
+    pub fn new(name: &'a str, shape: &'a [usize]) -> Wanted<'a> {
+        Wanted { name, shape }
+    }
+
+    /// Numbers that it has.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Forms and numbers of weights by name.
+pub trait WeightSource: Send + Sync {
+    /// How a weight is held; an error where it is missing or has another shape.
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError>;
+
+    /// Some elements of a weight that is held as floats, counted row-major; as many as `out` has places, and all of them
+    /// there.
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError>;
 
     /// One part of a weight that is held packed, written as the file stores it.
     fn packed(
         &self,
-        name: &str,
-        shape: &[usize],
+        wanted: Wanted<'_>,
         packing: Packing,
         part: Part,
         out: &mut dyn Write,
-    ) -> io::Result<()>;
+    ) -> io::Result<()> {
+        let _ = (packing, part, out);
+        Err(io::Error::other(format!("{}: it is not packed", wanted.name)))
+    }
+
+    /// The elements of a weight from `start` on that fill `out`; an error where there are not so many.
+    fn floats(&self, wanted: Wanted<'_>, start: usize, out: &mut [f32]) -> Result<(), WeightError> {
+        match start.checked_add(out.len()) {
+            Some(end) if end <= wanted.elements() => self.read(wanted, start..end, out),
+            _ => Err(WeightError::Read {
+                name: wanted.name.to_owned(),
+                problem: format!("{} elements from {start} on are not all there", out.len()),
+            }),
+        }
+    }
 
     /// Bytes that the source stores the weight in, where it can tell.
     fn stored_bytes(&self, name: &str) -> Option<u64> {
@@ -137,9 +166,8 @@ impl Writer {
                 let mut bytes = Vec::with_capacity(floats.len() * dtype.size());
                 for start in (0..count).step_by(CHUNK) {
                     let part = &mut floats[..CHUNK.min(count - start)];
-                    self.source
-                        .floats(name, shape, start..start + part.len(), part)
-                        .map_err(io::Error::other)?;
+                    let wanted = Wanted::new(name, shape);
+                    self.source.floats(wanted, start, part).map_err(io::Error::other)?;
                     part.iter_mut().for_each(|value| *value += plus);
                     bytes.clear();
                     encode(part, *dtype, &mut bytes);
@@ -161,7 +189,7 @@ impl Writer {
     ) -> io::Result<()> {
         match made {
             Made::Held => {
-                self.source.packed(name, &shape, packing, part, out)?;
+                self.source.packed(Wanted::new(name, &shape), packing, part, out)?;
                 self.kept(name, shape, packing);
                 Ok(())
             }
@@ -171,7 +199,7 @@ impl Writer {
                     Part::Codes | Part::TensorScale => 1,
                 };
                 let mut repeated = Repeated { out, size: held.scale_dtype().size(), times, begun: vec![] };
-                self.source.packed(name, &shape, held, part, &mut repeated)?;
+                self.source.packed(Wanted::new(name, &shape), held, part, &mut repeated)?;
                 self.kept(name, shape, packing);
                 Ok(())
             }

@@ -4,14 +4,15 @@
 
 mod small;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
 use pteron_models::architectures::{Gemma4, LayerKind, Llama};
 use pteron_models::{
-    Architecture, KvCache, Logits, Model, ModelOptions, Packing, Quantization, RandomWeights, WeightSource,
-    shapes,
+    Architecture, Form, KvCache, Logits, Model, ModelOptions, Packing, Quantization, RandomWeights, Wanted,
+    WeightError, WeightSource, shapes,
 };
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType};
@@ -204,4 +205,33 @@ fn published_shapes_have_the_published_sizes() {
         let got = model.weight_bytes() as f64 / 2e6;
         assert!((got / millions - 1.0).abs() < 2e-3, "{name}: {got} million parameters, not {millions}");
     }
+}
+
+/// Weights with which layers add up to more than f16 holds, as in published Gemma 3 models.
+struct Loud(RandomWeights);
+
+impl WeightSource for Loud {
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
+        self.0.form(wanted)
+    }
+
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        self.0.read(wanted, elements, out)?;
+        if wanted.name.ends_with("post_feedforward_layernorm.weight") {
+            out.iter_mut().for_each(|value| *value *= 60_000.0);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn gemma_3_adds_up_beyond_f16() {
+    let source = Arc::new(Loud(RandomWeights::new(7)));
+    let logits = |activations| {
+        let options = ModelOptions { activations, cache: activations, ..options(5) };
+        run(file(&build(&gemma3(), source.clone(), options)), 5)
+    };
+    let (wanted, got) = (logits(DType::F32), logits(DType::F16));
+    let difference = largest_difference(&got, &wanted);
+    assert!(difference < 0.1, "off by {difference}");
 }

@@ -4,7 +4,6 @@
 
 mod small;
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use pteron_format::Limits;
 use pteron_format::pte::Pte;
 use pteron_models::architectures::Llama;
 use pteron_models::{
-    Form, Handling, ModelOptions, Packing, Part, Quantization, RandomWeights, WeightError, WeightReport,
+    Form, Handling, ModelOptions, Packing, Quantization, RandomWeights, Wanted, WeightError, WeightReport,
     WeightSource,
 };
 use pteron_tensor::DType;
@@ -27,19 +26,13 @@ struct Unpacked {
 }
 
 impl WeightSource for Unpacked {
-    fn form(&self, _: &str, _: &[usize]) -> Result<Form, WeightError> {
+    fn form(&self, _: Wanted<'_>) -> Result<Form, WeightError> {
         Ok(Form::Floats)
     }
 
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
-        let [_, columns] = shape else { return self.floats.floats(name, shape, elements, out) };
-        let stem = name.strip_suffix(".weight").unwrap();
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        let [_, columns] = wanted.shape else { return self.floats.read(wanted, elements, out) };
+        let stem = wanted.name.strip_suffix(".weight").unwrap();
         let part = |suffix: &str| self.pte.named(&format!("{stem}.{suffix}"));
         let floats = |bytes: &[u8]| -> Vec<f32> {
             bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
@@ -74,10 +67,6 @@ impl WeightSource for Unpacked {
         let skip = elements.start % columns;
         out.iter_mut().zip(&rows[skip..]).for_each(|(out, value)| *out = value * factor);
         Ok(())
-    }
-
-    fn packed(&self, _: &str, _: &[usize], _: Packing, _: Part, _: &mut dyn Write) -> io::Result<()> {
-        Err(io::Error::other("held as floats"))
     }
 }
 
@@ -120,14 +109,14 @@ fn the_quantiser_keeps_weights_within_half_a_step() {
     let shape = [HIDDEN, 64];
     let name = "model.layers.0.mlp.down_proj.weight";
     let mut wanted = vec![0.0; HIDDEN * 64];
-    floats.floats(name, &shape, 0..wanted.len(), &mut wanted).unwrap();
+    floats.floats(Wanted::new(name, &shape), 0, &mut wanted).unwrap();
     let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
     for (packing, bound) in packings() {
         let packing = packing.with_scales(DType::F32);
         let options = ModelOptions { quantization: Quantization::of(packing), ..options(5) };
         let pte = Pte::read(file(&build(&llama(), Arc::new(floats), options)), &Limits::default()).unwrap();
         let mut got = vec![0.0; wanted.len()];
-        Unpacked { pte, packing, floats }.floats(name, &shape, 0..wanted.len(), &mut got).unwrap();
+        Unpacked { pte, packing, floats }.floats(Wanted::new(name, &shape), 0, &mut got).unwrap();
         let difference = got.iter().zip(&wanted).fold(0.0f32, |d, (a, b)| d.max((a - b).abs()));
         assert!(difference <= bound * largest, "{packing}: off by {difference} of {largest}");
     }

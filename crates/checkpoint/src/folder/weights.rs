@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
-use pteron_models::{Form, Packing, Part, WeightError, WeightSource};
+use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource};
 use pteron_tensor::DType;
 use safetensors::tensor::Dtype;
 
@@ -35,7 +35,7 @@ impl FolderWeights {
     }
 
     /// The weight of that name, with its name in the files.
-    fn find(&self, name: &str, shape: &[usize]) -> Result<(String, Held<'_>), WeightError> {
+    fn find(&self, Wanted { name, shape }: Wanted<'_>) -> Result<(String, Held<'_>), WeightError> {
         let stored_name = self.names.stored(name);
         if let Some(matrix) = self.torchao(&stored_name, shape)? {
             return Ok((stored_name, Held::Torchao(matrix)));
@@ -92,8 +92,8 @@ impl FolderWeights {
 }
 
 impl WeightSource for FolderWeights {
-    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError> {
-        let (_, held) = self.find(name, shape)?;
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
+        let (_, held) = self.find(wanted)?;
         Ok(match held {
             Held::Plain(_) => Form::Floats,
             Held::Mlx(matrix) => Form::Packed(matrix.packing),
@@ -101,14 +101,8 @@ impl WeightSource for FolderWeights {
         })
     }
 
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
-        let (stored_name, held) = self.find(name, shape)?;
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        let (stored_name, held) = self.find(wanted)?;
         let problem =
             |problem: &str| WeightError::Read { name: stored_name.clone(), problem: problem.to_owned() };
         match held {
@@ -127,13 +121,12 @@ impl WeightSource for FolderWeights {
 
     fn packed(
         &self,
-        name: &str,
-        shape: &[usize],
+        wanted: Wanted<'_>,
         packing: Packing,
         part: Part,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let (stored_name, held) = self.find(name, shape).map_err(io::Error::other)?;
+        let (stored_name, held) = self.find(wanted).map_err(io::Error::other)?;
         match held {
             Held::Mlx(matrix) => matrix.write(&self.tensors, part, out),
             Held::Torchao(matrix) => matrix.write(&self.tensors, packing, part, out),

@@ -1,10 +1,11 @@
 //! A GGUF file's metadata in the words of a `config.json`. What a file leaves to its readers (Gemma 3's second rope base,
 //! whether a head is tied) is found in its tensors or stated here.
 
-use pteron_gguf::{Gguf, Metadata, Value as Stored};
+use pteron_gguf::{Metadata, Value as Stored};
 use serde_json::{Map, Value, json};
 
 use super::names::Family;
+use super::parts::Parts;
 use super::tokenizer::{ends, token_id};
 use super::weights::Heads;
 
@@ -27,7 +28,7 @@ pub(super) struct Configuration {
 
 impl Configuration {
     /// Reads the metadata of a file of that architecture; what is wrong with it, in words.
-    pub(super) fn read(file: &Gguf, architecture: &str, family: Family) -> Result<Configuration, String> {
+    pub(super) fn read(file: &Parts, architecture: &str, family: Family) -> Result<Configuration, String> {
         let keys = Keys { file, metadata: file.metadata(), architecture };
         let mut config = keys.common()?;
         let model_type = match family {
@@ -60,7 +61,7 @@ impl Configuration {
 
 /// A file's metadata under the prefix of its architecture.
 struct Keys<'a> {
-    file: &'a Gguf,
+    file: &'a Parts,
     metadata: Metadata<'a>,
     architecture: &'a str,
 }
@@ -92,7 +93,7 @@ impl Keys<'_> {
 
     /// The number of layers, each of which has tensors: a number alone must not cost memory.
     fn layers(&self) -> Result<usize, String> {
-        let (layers, tensors) = (self.needed("block_count")?, self.file.tensors().len());
+        let (layers, tensors) = (self.needed("block_count")?, self.file.tensors().count());
         match usize::try_from(layers) {
             Ok(layers) if layers <= tensors => Ok(layers),
             _ => {
@@ -199,10 +200,10 @@ impl Keys<'_> {
 
     /// How rope frequencies are changed: by a divisor each, or by one factor.
     fn rope_scaling(&self) -> Result<Option<Value>, String> {
-        if let Some(tensor) = self.file.tensor("rope_freqs.weight") {
-            let mut divisors = vec![0.0; tensor.elements()];
+        if let Some(found) = self.file.find("rope_freqs.weight") {
+            let mut divisors = vec![0.0; found.tensor.elements()];
             let whole = 0..divisors.len();
-            self.file.decode(tensor, whole, &mut divisors).map_err(|error| error.to_string())?;
+            self.file.decode(found, whole, &mut divisors).map_err(|error| error.to_string())?;
             return Ok(Some(json!({"rope_type": "divisors", "divisors": divisors})));
         }
         let name = self.key("rope.scaling.type");
@@ -215,8 +216,36 @@ impl Keys<'_> {
         Ok(match (kind, factor) {
             (Some("none"), _) | (None, None) => None,
             (None | Some("linear"), Some(factor)) => Some(json!({"rope_type": "linear", "factor": factor})),
+            (Some("yarn"), factor) => Some(self.yarn(factor)?),
             (Some(kind), _) => Some(json!({"rope_type": kind})),
         })
+    }
+
+    /// YaRN, whose files leave out what has its usual value.
+    fn yarn(&self, factor: Option<f64>) -> Result<Value, String> {
+        let mut scaling = Map::from_iter([("rope_type".to_owned(), "yarn".into())]);
+        let mut set = |key: &str, number: Option<Value>| {
+            scaling.extend(number.map(|number| (key.to_owned(), number)));
+        };
+        set("factor", factor.map(Value::from));
+        let original = self.integer("rope.scaling.original_context_length")?;
+        set("original_max_position_embeddings", original.map(Value::from));
+        set("beta_fast", self.float("rope.scaling.yarn_beta_fast")?.map(Value::from));
+        set("beta_slow", self.float("rope.scaling.yarn_beta_slow")?.map(Value::from));
+        // Few models have other values than these, which change nothing.
+        let usual: [(&str, &[f64]); 4] = [
+            ("attn_factor", &[1.0]),
+            ("yarn_ext_factor", &[1.0, -1.0]),
+            ("yarn_attn_factor", &[1.0]),
+            ("yarn_log_multiplier", &[0.0]),
+        ];
+        for (key, usual) in usual {
+            let name = format!("rope.scaling.{key}");
+            if let Some(number) = self.float(&name)?.filter(|number| !usual.contains(number)) {
+                return Err(format!("{:?} is {number}, which is not supported", self.key(&name)));
+            }
+        }
+        Ok(Value::Object(scaling))
     }
 
     /// Which layers slide, as `layer_types`.

@@ -17,6 +17,7 @@
 
 mod configuration;
 mod names;
+mod parts;
 mod tokenizer;
 mod weights;
 
@@ -25,29 +26,22 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use pteron_format::map::MappedFile;
-use pteron_gguf::{Gguf, Limits};
 use pteron_models::Config;
 use pteron_models::architectures::family;
 
 use crate::{Checkpoint, CheckpointError, Origin};
 use configuration::Configuration;
 use names::{Family, KNOWN};
+use parts::Parts;
+pub use parts::files;
+pub(crate) use parts::is_later_part;
 use weights::GgufWeights;
 
-/// Opens a GGUF file.
+/// Opens a GGUF file, with its other parts where it is one of several.
 pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let refused = |problem: String| CheckpointError::file(path, problem);
-    let mapped = MappedFile::open(path, &pteron_format::Limits::default())
-        .map_err(|error| refused(error.to_string()))?;
-    let file =
-        Gguf::read(mapped.to_bytes(), &Limits::default()).map_err(|error| refused(error.to_string()))?;
+    let (file, paths) = Parts::open(path)?;
     let metadata = file.metadata();
-    if metadata.integer("split.count").is_ok_and(|count| count.is_some_and(|count| count > 1)) {
-        let problem =
-            "it is one part of a model in several files; join them first (llama-gguf-split --merge)";
-        return Err(refused(problem.into()));
-    }
     let name = metadata.text("general.architecture").map_err(|error| refused(error.to_string()))?;
     let name = name.ok_or_else(|| refused("it names no architecture (general.architecture)".into()))?;
     let known = || CheckpointError::Architecture {
@@ -62,16 +56,26 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let config = Config::new(configuration.json).map_err(|error| wrong(error.to_string()))?;
     let built = config.family().ok().and_then(family).ok_or_else(known)?;
     let architecture = built.read(&config).map_err(|error| wrong(error.to_string()))?;
-    let tokenizer = tokenizer::extract(&file).map_err(|error| refused(error.to_string()))?;
-    let chat_templates = tokenizer::chat_templates(&file);
-    let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let tokenizer = tokenizer::extract(file.first()).map_err(|error| refused(error.to_string()))?;
+    let chat_templates = tokenizer::chat_templates(file.first());
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut blocks = Vec::new();
+    let mut files = BTreeMap::new();
+    for path in &paths {
+        let io = |error| CheckpointError::io(path, error);
+        let part = File::open(path).map_err(io)?;
+        files.insert(name_of(path), part.metadata().map_err(io)?.len());
+        blocks.push(part);
+    }
     let origin = Origin {
         format: "gguf".to_owned(),
-        name: metadata.get("general.name").and_then(|name| name.as_str()).unwrap_or(&file_name).to_owned(),
+        name: match metadata.get("general.name").and_then(|name| name.as_str()) {
+            Some(name) => name.to_owned(),
+            None => name_of(&paths[0]),
+        },
         architecture: name.to_owned(),
-        files: BTreeMap::from([(file_name, mapped.to_bytes().len() as u64)]),
+        files,
     };
-    let blocks = File::open(path).map_err(|error| CheckpointError::io(path, error))?;
     let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));
     Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
 }

@@ -1,6 +1,6 @@
 //! How llama.cpp names and changes the tensors of each family.
 
-use pteron_gguf::Gguf;
+use super::parts::Parts;
 
 /// What a family's files do differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Family {
 
     /// An error that names a tensor which the family's graph would leave out although the model computes with it:
     /// experts, biases, norms of a kin that borrows the architecture's name.
-    pub(super) fn check_tensors(self, file: &Gguf) -> Result<(), String> {
+    pub(super) fn check_tensors(self, file: &Parts) -> Result<(), String> {
         let biased_attention = file.tensor("blk.0.attn_output.bias").is_some();
         let biased_mlp = file.tensor("blk.0.ffn_down.bias").is_some();
         for tensor in file.tensors() {

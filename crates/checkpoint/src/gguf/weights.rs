@@ -5,13 +5,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use pteron_gguf::{Gguf, GgufError, Tensor};
+use pteron_gguf::GgufError;
 use pteron_models::parallel::{over_rows, threads_for};
-use pteron_models::{Form, Packing, Part, WeightError, WeightSource, encode};
+use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource, encode};
 use pteron_tensor::DType;
 use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, packed};
 
 use super::names::Family;
+use super::parts::{Found, Parts};
 
 /// Bytes of blocks taken apart at a time, and a little more where rows have to be moved.
 const CHUNK_BYTES: usize = 4 << 20;
@@ -26,26 +27,28 @@ pub(super) struct Heads {
 /// The weights of a file. Blocks are read, not mapped: an export then needs memory for what it holds at the moment, and a
 /// file that somebody cuts short is an error and not the end of the process.
 pub(super) struct GgufWeights {
-    header: Gguf,
-    file: Mutex<File>,
+    parts: Parts,
+    /// One for each part.
+    files: Vec<Mutex<File>>,
     family: Family,
     heads: Heads,
 }
 
 impl GgufWeights {
-    pub(super) fn new(header: Gguf, file: File, family: Family, heads: Heads) -> GgufWeights {
-        GgufWeights { header, file: Mutex::new(file), family, heads }
+    pub(super) fn new(parts: Parts, files: Vec<File>, family: Family, heads: Heads) -> GgufWeights {
+        let files = files.into_iter().map(Mutex::new).collect();
+        GgufWeights { parts, files, family, heads }
     }
 
     /// Some bytes of a tensor.
-    fn read(&self, tensor: &Tensor, bytes: Range<usize>) -> io::Result<Vec<u8>> {
-        let whole = tensor.range();
+    fn bytes(&self, found: Found<'_>, bytes: Range<usize>) -> io::Result<Vec<u8>> {
+        let whole = found.tensor.range();
         if bytes.start > bytes.end || bytes.end > whole.len() {
             return Err(io::Error::other("a read past its end"));
         }
         let mut out = vec![0; bytes.len()];
         // A panic elsewhere leaves the file at another place, and every read seeks first.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.files[found.part].lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start((whole.start + bytes.start) as u64))?;
         file.read_exact(&mut out)?;
         Ok(out)
@@ -54,14 +57,14 @@ impl GgufWeights {
     /// Neighbouring elements as the file has them.
     fn decode(
         &self,
-        tensor: &Tensor,
+        found: Found<'_>,
         format: BlockFormat,
         elements: Range<usize>,
         out: &mut [f32],
     ) -> io::Result<()> {
         let (len, size) = (format.block_len(), format.block_bytes());
         let blocks = elements.start / len..elements.end.div_ceil(len);
-        let bytes = self.read(tensor, blocks.start * size..blocks.end * size)?;
+        let bytes = self.bytes(found, blocks.start * size..blocks.end * size)?;
         let mut whole = vec![0.0; blocks.len() * len];
         format.dequantise(&bytes, &mut whole).map_err(io::Error::other)?;
         out.copy_from_slice(&whole[elements.start - blocks.start * len..][..elements.len()]);
@@ -69,15 +72,16 @@ impl GgufWeights {
     }
 
     /// The tensor of that name, in that shape and of a type that is read.
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<(&Tensor, BlockFormat), WeightError> {
-        let tensor = self.family.tensor_name(name).and_then(|stored| self.header.tensor(&stored));
-        let tensor = tensor.ok_or_else(|| WeightError::Missing { name: self.both_names(name) })?;
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<(Found<'_>, BlockFormat), WeightError> {
+        let found = self.family.tensor_name(name).and_then(|stored| self.parts.find(&stored));
+        let found = found.ok_or_else(|| WeightError::Missing { name: self.both_names(name) })?;
+        let tensor = found.tensor;
         if tensor.shape() != shape {
             let (name, found) = (self.both_names(name), tensor.shape().to_vec());
             return Err(WeightError::Shape { name, found, wanted: shape.to_vec() });
         }
         match tensor.ty().format() {
-            Some(format) => Ok((tensor, format)),
+            Some(format) => Ok((found, format)),
             None => {
                 let ty = tensor.ty();
                 let problem = GgufError::UnsupportedTensorType { name: tensor.name().to_owned(), ty };
@@ -132,33 +136,25 @@ impl Rows {
 }
 
 /// The packing that holds blocks of a format without loss.
-fn packing(format: BlockFormat) -> Option<Packing> {
+fn held_as(format: BlockFormat) -> Option<Packing> {
     let Groups { bits, group, is_centred, has_half_scales } = format.groups()?;
     let scales = if has_half_scales { DType::F16 } else { DType::F32 };
     Packing::affine(bits, group, !is_centred, scales).ok()
 }
 
 impl WeightSource for GgufWeights {
-    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError> {
+    fn form(&self, Wanted { name, shape }: Wanted<'_>) -> Result<Form, WeightError> {
         let (_, format) = self.tensor(name, shape)?;
         self.rows(name, shape)?;
-        Ok(match (packing(format), shape) {
+        Ok(match (held_as(format), shape) {
             (Some(packing), [_, _]) => Form::Packed(packing),
             _ => Form::Floats,
         })
     }
 
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
-        let (tensor, format) = self.tensor(name, shape)?;
-        if elements.len() != out.len() || elements.end > tensor.elements() {
-            return Err(self.read_error(name, format!("elements {elements:?} are not all there")));
-        }
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        let Wanted { name, shape } = wanted;
+        let (found, format) = self.tensor(name, shape)?;
         let rows = self.rows(name, shape)?;
         // A vector's elements are moved like rows.
         let columns = match shape {
@@ -176,7 +172,7 @@ impl WeightSource for GgufWeights {
                     (rows.stored(at / columns) * columns + within, len)
                 }
             };
-            self.decode(tensor, format, start..start + len, &mut out[done..done + len])
+            self.decode(found, format, start..start + len, &mut out[done..done + len])
                 .map_err(|error| self.read_error(name, error))?;
             done += len;
         }
@@ -188,17 +184,17 @@ impl WeightSource for GgufWeights {
 
     fn packed(
         &self,
-        name: &str,
-        shape: &[usize],
-        wanted: Packing,
+        wanted: Wanted<'_>,
+        packing: Packing,
         part: Part,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        let Wanted { name, shape } = wanted;
         let refused = |problem: &dyn ToString| io::Error::other(self.read_error(name, problem.to_string()));
-        let (tensor, format) = self.tensor(name, shape).map_err(io::Error::other)?;
+        let (found, format) = self.tensor(name, shape).map_err(io::Error::other)?;
         let rows = self.rows(name, shape).map_err(io::Error::other)?;
-        let (&[count, columns], true) = (shape, packing(format) == Some(wanted)) else {
-            return Err(refused(&format!("it is not held as {wanted}")));
+        let (&[count, columns], true) = (shape, held_as(format) == Some(packing)) else {
+            return Err(refused(&format!("it is not held as {packing}")));
         };
         let row_bytes = format.row_bytes(columns).map_err(|error| refused(&error))?;
         // Rows move within heads only: whole heads at a time have all their rows.
@@ -206,11 +202,11 @@ impl WeightSource for GgufWeights {
         for start in (0..count).step_by(step) {
             let chunk = start..count.min(start + step);
             let blocks = self
-                .read(tensor, chunk.start * row_bytes..chunk.end * row_bytes)
+                .bytes(found, chunk.start * row_bytes..chunk.end * row_bytes)
                 .map_err(|error| refused(&error))?;
             let row = |at: usize| &blocks[(rows.stored(start + at) - start) * row_bytes..][..row_bytes];
             let parts = over_rows(chunk.len(), threads_for(chunk.len() * columns), |range| {
-                repacked(format, wanted, part, columns, range.map(row))
+                repacked(format, packing, part, columns, range.map(row))
             });
             for bytes in parts.map_err(|problem: String| refused(&problem))? {
                 out.write_all(&bytes)?;
@@ -220,7 +216,7 @@ impl WeightSource for GgufWeights {
     }
 
     fn stored_bytes(&self, name: &str) -> Option<u64> {
-        let tensor = self.header.tensor(&self.family.tensor_name(name)?)?;
+        let tensor = self.parts.tensor(&self.family.tensor_name(name)?)?;
         Some(tensor.range().len() as u64)
     }
 }

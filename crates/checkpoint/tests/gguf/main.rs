@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
+mod split;
 mod tiny;
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use pteron_companion::TokenizerFormat;
 use pteron_format::WriteOptions;
 use pteron_gguf::{TensorType, Value, Writer};
 use pteron_models::{
-    Form, Handling, Logits, Model, ModelOptions, Packing, Part, Quantization, WeightError, WeightSource,
+    Form, Handling, Logits, Model, ModelOptions, Packing, Part, Quantization, Wanted, WeightError,
+    WeightSource,
 };
 use pteron_runtime::{Options, Program};
 use pteron_tensor::quant::packed;
@@ -25,22 +26,12 @@ use tiny::*;
 struct Unpacked(Arc<dyn WeightSource>);
 
 impl WeightSource for Unpacked {
-    fn form(&self, name: &str, shape: &[usize]) -> Result<Form, WeightError> {
-        self.0.form(name, shape).map(|_| Form::Floats)
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
+        self.0.form(wanted).map(|_| Form::Floats)
     }
 
-    fn floats(
-        &self,
-        name: &str,
-        shape: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
-        self.0.floats(name, shape, elements, out)
-    }
-
-    fn packed(&self, _: &str, _: &[usize], _: Packing, _: Part, _: &mut dyn Write) -> io::Result<()> {
-        Err(io::Error::other("held as floats"))
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        self.0.read(wanted, elements, out)
     }
 }
 
@@ -90,7 +81,7 @@ fn packed_blocks_compute_what_their_floats_do() {
 fn dequantised(weights: &dyn WeightSource, name: &str, shape: [usize; 2], packing: Packing) -> Vec<f32> {
     let part = |part: Part| {
         let mut bytes = Vec::new();
-        weights.packed(name, &shape, packing, part, &mut bytes).unwrap();
+        weights.packed(Wanted::new(name, &shape), packing, part, &mut bytes).unwrap();
         bytes
     };
     let floats = |bytes: Vec<u8>| -> Vec<f32> {
@@ -126,12 +117,12 @@ fn packing_loses_nothing() {
             ("model.layers.0.self_attn.q_proj.weight", [HIDDEN, HIDDEN]),
             ("model.layers.0.mlp.down_proj.weight", [HIDDEN, INNER]),
         ] {
-            let Form::Packed(packing) = checkpoint.weights.form(name, &shape).unwrap() else {
+            let Form::Packed(packing) = checkpoint.weights.form(Wanted::new(name, &shape)).unwrap() else {
                 assert!(ty.starts_with(['F', 'B']), "{ty} is packed");
                 continue;
             };
             let mut wanted = vec![0.0; shape[0] * shape[1]];
-            checkpoint.weights.floats(name, &shape, 0..wanted.len(), &mut wanted).unwrap();
+            checkpoint.weights.floats(Wanted::new(name, &shape), 0, &mut wanted).unwrap();
             assert_eq!(dequantised(checkpoint.weights.as_ref(), name, shape, packing), wanted, "{ty} {name}");
         }
     }
@@ -148,7 +139,7 @@ fn rows_of_queries_and_keys_are_moved_back() {
         file.decode(tensor, 0..in_file.len(), &mut in_file).unwrap();
         let name = format!("model.layers.0.self_attn.{name}.weight");
         let mut got = vec![0.0; in_file.len()];
-        checkpoint.weights.floats(&name, &[rows, HIDDEN], 0..got.len(), &mut got).unwrap();
+        checkpoint.weights.floats(Wanted::new(&name, &[rows, HIDDEN]), 0, &mut got).unwrap();
         let half = rows / heads / 2;
         for (row, got) in got.chunks(HIDDEN).enumerate() {
             let (head, which, pair) = (row / (2 * half), row / half % 2, row % half);
@@ -157,7 +148,7 @@ fn rows_of_queries_and_keys_are_moved_back() {
         }
         // Any part is that part of the whole.
         let mut part = vec![0.0; 1000];
-        checkpoint.weights.floats(&name, &[rows, HIDDEN], 77..1077, &mut part).unwrap();
+        checkpoint.weights.floats(Wanted::new(&name, &[rows, HIDDEN]), 77, &mut part).unwrap();
         assert_eq!(part, got[77..1077]);
     }
 }

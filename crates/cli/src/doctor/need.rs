@@ -84,7 +84,7 @@ pub(super) fn examine(
 
 fn of_path(path: &Path, home: &Home) -> Result<ModelReport, Failure> {
     let program = match find::kind(path)? {
-        FileKind::Gguf | FileKind::Folder => first_conversion(home, &Identity::of_path(path)?)?,
+        FileKind::Gguf | FileKind::Folder => first_conversion(home, &find::identity(path)?)?,
         FileKind::Pte => Some(path.to_owned()),
     };
     Ok(ModelReport {

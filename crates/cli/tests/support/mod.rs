@@ -12,6 +12,8 @@ use pteron_format::{Segment, WriteOptions, emit};
 use pteron_ir::text::parse_module;
 use pteron_ir::{Graph, Type};
 use pteron_tensor::DType;
+use serde_json::{Value, json};
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -227,4 +229,41 @@ pub(crate) fn npy_of(code: &str, shape: &str, values: &[f32]) -> Vec<u8> {
 pub(crate) fn floats(file: &[u8], count: usize) -> Vec<f32> {
     let data = &file[file.len() - 4 * count..];
     data.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// One file of a case in the packed sample.
+pub(crate) fn sample(case: &str, file: &str) -> Vec<u8> {
+    let bytes = std::fs::read(root().join("conformance/sample.zip")).unwrap();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut content = Vec::new();
+    archive.by_name(&format!("{case}/{file}")).unwrap().read_to_end(&mut content).unwrap();
+    content
+}
+
+/// The 64 characters of the vocabulary, by id.
+pub(crate) fn characters() -> Vec<char> {
+    ('a'..='z').chain('A'..='Z').chain('0'..='9').chain([' ', '\n']).collect()
+}
+
+/// A tokenizer.json of that vocabulary, byte-level spelled.
+pub(crate) fn character_tokenizer(folder: &Folder) -> String {
+    let spelled = |c: char| match c {
+        ' ' => "\u{120}".to_owned(),
+        '\n' => "\u{10a}".to_owned(),
+        c => c.to_string(),
+    };
+    let vocabulary: serde_json::Map<String, Value> =
+        characters().into_iter().enumerate().map(|(id, c)| (spelled(c), id.into())).collect();
+    let level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": []
+        }
+    });
+    folder.write("tokenizer.json", file.to_string().as_bytes())
 }

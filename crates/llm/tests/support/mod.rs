@@ -6,8 +6,8 @@ use pteron_format::WriteOptions;
 use pteron_llm::template::ChatTemplate;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
-use pteron_models::architectures::{Gemma3, Llama, every_nth_full};
-use pteron_models::blocks::{Activation, RopeScaling};
+use pteron_models::architectures::{Gemma3, Llama};
+use pteron_models::shapes::tiny;
 use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, RandomWeights};
 use pteron_runtime::{Options, Program, RunControl};
 use pteron_tensor::{Bytes, DType};
@@ -38,48 +38,23 @@ pub(crate) const ALL: [Caches; 4] = [Caches::Plain, Caches::Ring, Caches::OffGra
 fn llama() -> Llama {
     Llama {
         vocab_size: VOCAB,
-        hidden_size: 32,
-        intermediate_size: 48,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 8,
-        rms_norm_eps: 1e-5,
-        rope_theta: 10_000.0,
-        rope_scaling: RopeScaling::None,
-        sliding_window: None,
-        hidden_act: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: false,
         max_position_embeddings: CONTEXT,
         tie_word_embeddings: false,
         bos_token_id: None,
         eos_token_id: vec![67],
+        ..tiny::llama()
     }
 }
 
 fn gemma3() -> Gemma3 {
     Gemma3 {
         vocab_size: VOCAB,
-        hidden_size: 32,
-        intermediate_size: 48,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 8,
-        query_pre_attn_scalar: 8.0,
-        rms_norm_eps: 1e-6,
-        rope_theta: 100_000.0,
-        rope_scaling: RopeScaling::None,
-        rope_local_base_freq: 10_000.0,
         sliding_window: WINDOW,
-        layer_types: every_nth_full(3, 3),
-        hidden_activation: Activation::GeluTanh,
-        attention_bias: false,
-        final_logit_softcapping: None,
         max_position_embeddings: CONTEXT,
         tie_word_embeddings: false,
         bos_token_id: None,
         eos_token_id: vec![67],
+        ..tiny::gemma3()
     }
 }
 

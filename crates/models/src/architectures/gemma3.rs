@@ -1,10 +1,11 @@
 //! Gemma 3, text: sliding layers between full ones, four norms a layer, scaled embeddings.
 
 use pteron_ir::ValueId;
+use pteron_tensor::DType;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeSettings, attention, embed,
     gated_mlp, head, matrix, output_matrix,
 };
 use crate::{Config, ConfigError, ModelError, Net};
@@ -22,11 +23,9 @@ pub struct Gemma3 {
     pub query_pre_attn_scalar: f32,
     pub rms_norm_eps: f32,
     /// Of full layers.
-    pub rope_theta: f32,
-    /// Of full layers.
-    pub rope_scaling: RopeScaling,
+    pub rope: RopeSettings,
     /// Of sliding layers.
-    pub rope_local_base_freq: f32,
+    pub local_rope: RopeSettings,
     pub sliding_window: usize,
     /// One a layer.
     pub layer_types: Vec<LayerKind>,
@@ -45,14 +44,13 @@ impl Gemma3 {
         config.refuse("use_bidirectional_attention")?;
         let layers = config.layers(26)?;
         let pattern = config.size("sliding_window_pattern", Some(6))?;
-        let full = (1_000_000.0, RopeScaling::None);
-        let (rope_theta, rope_scaling) = config.rope_by_kind(LayerKind::Full, "rope_theta", full)?;
-        let local = (10_000.0, RopeScaling::None);
-        let (rope_local_base_freq, local) =
-            config.rope_by_kind(LayerKind::Sliding, "rope_local_base_freq", local)?;
-        if local != RopeScaling::None {
-            return Err(ConfigError("rope of sliding layers is scaled, which is not supported".into()));
+        let layer_types = config.layer_types_by_pattern(layers, pattern)?;
+        if config.is_null("sliding_window") && layer_types.contains(&LayerKind::Sliding) {
+            return Err(ConfigError("`sliding_window` is null, and there are layers that slide".into()));
         }
+        let max_position_embeddings = config.size("max_position_embeddings", Some(131_072))?;
+        let full = RopeSettings::plain(1_000_000.0);
+        let local = RopeSettings::plain(10_000.0);
         Ok(Gemma3 {
             vocab_size: config.size("vocab_size", Some(262_208))?,
             hidden_size: config.size("hidden_size", Some(2304))?,
@@ -62,15 +60,19 @@ impl Gemma3 {
             head_dim: config.size("head_dim", Some(256))?,
             query_pre_attn_scalar: config.number("query_pre_attn_scalar", 256.0)?,
             rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
-            rope_theta,
-            rope_scaling,
-            rope_local_base_freq,
+            rope: config.rope_by_kind(LayerKind::Full, "rope_theta", full, max_position_embeddings)?,
+            local_rope: config.rope_by_kind(
+                LayerKind::Sliding,
+                "rope_local_base_freq",
+                local,
+                max_position_embeddings,
+            )?,
             sliding_window: config.size("sliding_window", Some(4096))?,
-            layer_types: config.layer_types_by_pattern(layers, pattern)?,
+            layer_types,
             hidden_activation: config.activation("hidden_activation", Activation::GeluTanh)?,
             attention_bias: config.flag("attention_bias", false)?,
             final_logit_softcapping: config.optional_number("final_logit_softcapping")?,
-            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
+            max_position_embeddings,
             tie_word_embeddings: config.tied(true)?,
             bos_token_id: config.bos(Some(2))?,
             eos_token_id: config.eos(Some(1))?,
@@ -92,12 +94,16 @@ impl Architecture for Gemma3 {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: true };
-        let local = Rope::new(self.head_dim, self.rope_local_base_freq, &RopeScaling::None)?;
-        let global = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
+        let context = net.options().context;
+        let local = Rope::new("local_rope", self.head_dim, &self.local_rope, context)?;
+        let global = Rope::new("rope", self.head_dim, &self.rope, context)?;
         net.enter("embedding");
         let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
         let rows = embed(net, table, net.tokens())?;
-        let mut x = net.scaled(rows, (hidden as f32).sqrt())?;
+        let rows = net.scaled(rows, (hidden as f32).sqrt())?;
+        // What layers add up passes the largest number that f16 has.
+        let residual = if net.activations() == DType::F16 { DType::F32 } else { net.activations() };
+        let mut x = net.cast(rows, residual)?;
         for (layer, kind) in self.layer_types.iter().enumerate() {
             let prefix = format!("model.layers.{layer}");
             let normed = norm(format!("{prefix}.input_layernorm.weight")).apply(net, x)?;
@@ -115,7 +121,8 @@ impl Architecture for Gemma3 {
                 keys: Keys::Own,
             };
             let (attended, _) = attention(net, normed, &spec)?;
-            let attended = norm(format!("{prefix}.post_attention_layernorm.weight")).apply(net, attended)?;
+            let attended = norm(format!("{prefix}.post_attention_layernorm.weight"))
+                .apply_in(net, attended, residual)?;
             x = net.add(x, attended)?;
             let normed = norm(format!("{prefix}.pre_feedforward_layernorm.weight")).apply(net, x)?;
             let mlp = Mlp {
@@ -126,7 +133,8 @@ impl Architecture for Gemma3 {
                 biases: false,
             };
             let fed = gated_mlp(net, normed, &mlp)?;
-            let fed = norm(format!("{prefix}.post_feedforward_layernorm.weight")).apply(net, fed)?;
+            let fed =
+                norm(format!("{prefix}.post_feedforward_layernorm.weight")).apply_in(net, fed, residual)?;
             x = net.add(x, fed)?;
         }
         let output = output_matrix(net, table, self.tie_word_embeddings, self.vocab_size, hidden)?;

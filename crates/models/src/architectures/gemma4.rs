@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, KeyValues, Keys, Mlp, Norm, Rope, RopeScaling, attention,
-    embed, gated_mlp, head, linear, matrix, output_matrix,
+    Activation, Attention, Biases, HeadNorms, KeyValues, Keys, Mlp, Norm, Rope, RopeScaling, RopeSettings,
+    attention, embed, gated_mlp, head, linear, matrix, output_matrix,
 };
 use crate::config::size;
 use crate::{Config, ConfigError, ModelError, Net};
@@ -32,11 +32,9 @@ pub struct Gemma4 {
     pub attention_k_eq_v: bool,
     pub rms_norm_eps: f32,
     /// Of sliding layers.
-    pub rope_local_base_freq: f32,
+    pub local_rope: RopeSettings,
     /// Of full layers.
-    pub rope_theta: f32,
-    /// Of full layers.
-    pub rope_scaling: RopeScaling,
+    pub rope: RopeSettings,
     pub sliding_window: usize,
     /// One a layer.
     pub layer_types: Vec<LayerKind>,
@@ -78,13 +76,17 @@ impl Gemma4 {
         if let Some(last) = layer_types.last_mut() {
             *last = LayerKind::Full;
         }
-        let full = (1_000_000.0, RopeScaling::Proportional(0.25));
-        let (rope_theta, rope_scaling) = config.rope_by_kind(LayerKind::Full, "rope_theta", full)?;
-        let local = (10_000.0, RopeScaling::None);
-        let (rope_local_base_freq, local) =
-            config.rope_by_kind(LayerKind::Sliding, "rope_local_base_freq", local)?;
-        if local != RopeScaling::None {
-            return Err(ConfigError("rope of sliding layers is scaled, which is not supported".into()));
+        let max_position_embeddings = config.size("max_position_embeddings", Some(131_072))?;
+        let full = RopeSettings {
+            theta: 1_000_000.0,
+            scaling: RopeScaling::Proportional { part: 0.25, factor: 1.0 },
+        };
+        let local = RopeSettings::plain(10_000.0);
+        let num_kv_shared_layers = config.count("num_kv_shared_layers", 0)?;
+        if num_kv_shared_layers >= layers {
+            return Err(ConfigError(format!(
+                "`num_kv_shared_layers` is {num_kv_shared_layers} of {layers} layers, which leaves none with keys"
+            )));
         }
         let vocab_size = config.size("vocab_size", Some(262_144))?;
         let per_layer = match config.is_null("hidden_size_per_layer_input") {
@@ -120,18 +122,22 @@ impl Gemma4 {
             global_head_dim,
             attention_k_eq_v,
             rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
-            rope_local_base_freq,
-            rope_theta,
-            rope_scaling,
+            local_rope: config.rope_by_kind(
+                LayerKind::Sliding,
+                "rope_local_base_freq",
+                local,
+                max_position_embeddings,
+            )?,
+            rope: config.rope_by_kind(LayerKind::Full, "rope_theta", full, max_position_embeddings)?,
             sliding_window: config.size("sliding_window", Some(512))?,
             layer_types,
-            num_kv_shared_layers: config.count("num_kv_shared_layers", 0)?,
+            num_kv_shared_layers,
             use_double_wide_mlp: config.flag("use_double_wide_mlp", false)?,
             per_layer_inputs,
             hidden_activation: config.activation("hidden_activation", Activation::GeluTanh)?,
             attention_bias: config.flag("attention_bias", false)?,
             final_logit_softcapping: config.optional_number("final_logit_softcapping")?,
-            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
+            max_position_embeddings,
             tie_word_embeddings: config.tied(true)?,
             bos_token_id: config.bos(Some(2))?,
             eos_token_id: config.eos(Some(1))?,
@@ -186,8 +192,9 @@ impl Architecture for Gemma4 {
         let rows = embed(net, table, net.tokens())?;
         let mut x = net.scaled(rows, (hidden as f32).sqrt())?;
         let per_layer = self.per_layer_inputs.map(|spec| self.per_layer(net, x, spec)).transpose()?;
-        let local = Rope::new(self.head_dim, self.rope_local_base_freq, &RopeScaling::None)?;
-        let global = Rope::new(self.global_head_dim, self.rope_theta, &self.rope_scaling)?;
+        let context = net.options().context;
+        let local = Rope::new("local_rope", self.head_dim, &self.local_rope, context)?;
+        let global = Rope::new("rope", self.global_head_dim, &self.rope, context)?;
         // By kind, the last keys and values of a layer that has its own.
         let (mut full, mut sliding): (Option<KeyValues>, Option<KeyValues>) = (None, None);
         let first_shared = self.layer_types.len().saturating_sub(self.num_kv_shared_layers);

@@ -4,7 +4,7 @@ use pteron_ir::ValueId;
 
 use super::{Architecture, Facts};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeSettings, attention, embed,
     gated_mlp, head, matrix, output_matrix,
 };
 use crate::{Config, ConfigError, ModelError, Net};
@@ -21,8 +21,7 @@ pub struct Llama {
     pub num_key_value_heads: usize,
     pub head_dim: usize,
     pub rms_norm_eps: f32,
-    pub rope_theta: f32,
-    pub rope_scaling: RopeScaling,
+    pub rope: RopeSettings,
     /// Of every layer.
     pub sliding_window: Option<usize>,
     pub hidden_act: Activation,
@@ -38,9 +37,13 @@ pub struct Llama {
 
 impl Llama {
     pub(super) fn read(config: &Config) -> Result<Llama, ConfigError> {
+        Llama::read_with(config, 2048)
+    }
+
+    fn read_with(config: &Config, default_context: usize) -> Result<Llama, ConfigError> {
         let hidden_size = config.size("hidden_size", Some(4096))?;
         let num_attention_heads = config.size("num_attention_heads", Some(32))?;
-        let (rope_theta, rope_scaling) = config.rope(10_000.0)?;
+        let max_position_embeddings = config.size("max_position_embeddings", Some(default_context))?;
         Ok(Llama {
             vocab_size: config.size("vocab_size", Some(32_000))?,
             hidden_size,
@@ -50,13 +53,12 @@ impl Llama {
             num_key_value_heads: config.size("num_key_value_heads", Some(num_attention_heads))?,
             head_dim: config.size("head_dim", Some(hidden_size / num_attention_heads))?,
             rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
-            rope_theta,
-            rope_scaling,
+            rope: config.rope(10_000.0, max_position_embeddings)?,
             sliding_window: None,
             hidden_act: config.activation("hidden_act", Activation::Silu)?,
             attention_bias: config.flag("attention_bias", false)?,
             mlp_bias: config.flag("mlp_bias", false)?,
-            max_position_embeddings: config.size("max_position_embeddings", Some(2048))?,
+            max_position_embeddings,
             tie_word_embeddings: config.tied(false)?,
             bos_token_id: config.bos(Some(1))?,
             eos_token_id: config.eos(Some(2))?,
@@ -70,12 +72,11 @@ impl Llama {
             false => Some(config.size("sliding_window", Some(4096))?),
         };
         let kv_heads = if config.is_null("num_key_value_heads") { None } else { Some(8) };
-        let llama = Llama::read(config)?;
+        let llama = Llama::read_with(config, 131_072)?;
         Ok(Llama {
             intermediate_size: config.size("intermediate_size", Some(14_336))?,
             num_key_value_heads: config
                 .size("num_key_value_heads", kv_heads.or(Some(llama.num_attention_heads)))?,
-            max_position_embeddings: config.size("max_position_embeddings", Some(131_072))?,
             sliding_window,
             attention_bias: false,
             mlp_bias: false,
@@ -98,7 +99,7 @@ impl Architecture for Llama {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: false };
-        let rope = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
+        let rope = Rope::new("rope", self.head_dim, &self.rope, net.options().context)?;
         let biases = if self.attention_bias { Biases::All } else { Biases::None };
         net.enter("embedding");
         let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;

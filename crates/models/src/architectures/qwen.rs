@@ -4,7 +4,7 @@ use pteron_ir::ValueId;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeScaling, attention, embed,
+    Activation, Attention, Biases, HeadNorms, Keys, Mlp, Norm, Rope, RopeSettings, attention, embed,
     gated_mlp, head, matrix, output_matrix,
 };
 use crate::{Config, ConfigError, ModelError, Net};
@@ -22,8 +22,7 @@ pub struct Qwen {
     pub num_key_value_heads: usize,
     pub head_dim: usize,
     pub rms_norm_eps: f32,
-    pub rope_theta: f32,
-    pub rope_scaling: RopeScaling,
+    pub rope: RopeSettings,
     /// Of layers that slide; without, none does.
     pub sliding_window: Option<usize>,
     /// One a layer.
@@ -44,7 +43,7 @@ impl Qwen {
         let num_attention_heads = config.size("num_attention_heads", Some(32))?;
         let head_dim = if head_norms { 128 } else { hidden_size / num_attention_heads };
         let kv_heads = if config.is_null("num_key_value_heads") { num_attention_heads } else { 32 };
-        let (rope_theta, rope_scaling) = config.rope(10_000.0)?;
+        let max_position_embeddings = config.size("max_position_embeddings", Some(32_768))?;
         let slides = config.flag("use_sliding_window", false)? && !config.is_null("sliding_window");
         let sliding_window = if slides { Some(config.size("sliding_window", Some(4096))?) } else { None };
         let first_sliding = config.count("max_window_layers", 28)?;
@@ -52,6 +51,13 @@ impl Qwen {
             true => LayerKind::Sliding,
             false => LayerKind::Full,
         };
+        let layer_types = config.layer_types(config.layers(32)?, kind)?;
+        if sliding_window.is_none() && layer_types.contains(&LayerKind::Sliding) {
+            return Err(ConfigError(
+                "`layer_types` names layers that slide, and `use_sliding_window` switches the window off"
+                    .into(),
+            ));
+        }
         Ok(Qwen {
             head_norms,
             vocab_size: config.size("vocab_size", Some(151_936))?,
@@ -61,13 +67,12 @@ impl Qwen {
             num_key_value_heads: config.size("num_key_value_heads", Some(kv_heads))?,
             head_dim: config.size("head_dim", Some(head_dim))?,
             rms_norm_eps: config.number("rms_norm_eps", 1e-6)?,
-            rope_theta,
-            rope_scaling,
+            rope: config.rope(10_000.0, max_position_embeddings)?,
             sliding_window,
-            layer_types: config.layer_types(config.layers(32)?, kind)?,
+            layer_types,
             hidden_act: config.activation("hidden_act", Activation::Silu)?,
             attention_bias: head_norms && config.flag("attention_bias", false)?,
-            max_position_embeddings: config.size("max_position_embeddings", Some(32_768))?,
+            max_position_embeddings,
             tie_word_embeddings: config.tied(false)?,
             bos_token_id: config.bos(None)?,
             eos_token_id: config.eos(None)?,
@@ -89,7 +94,7 @@ impl Architecture for Qwen {
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let (hidden, eps) = (self.hidden_size, self.rms_norm_eps);
         let norm = |name: String| Norm { name, size: hidden, eps, around_one: false };
-        let rope = Rope::new(self.head_dim, self.rope_theta, &self.rope_scaling)?;
+        let rope = Rope::new("rope", self.head_dim, &self.rope, net.options().context)?;
         let biases = match (self.head_norms, self.attention_bias) {
             (true, true) => Biases::All,
             (true, false) => Biases::None,

@@ -1,7 +1,7 @@
 //! Published configurations, read with the defaults of their families.
 
 use super::{Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full};
-use crate::blocks::{Activation, Llama3Scaling, RopeScaling};
+use crate::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
 use crate::{Config, ConfigError};
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ fn gemma_3_files_leave_out_nearly_everything() {
     .unwrap();
     assert_eq!((gemma.num_attention_heads, gemma.num_key_value_heads, gemma.head_dim), (8, 4, 256));
     assert_eq!((gemma.vocab_size, gemma.query_pre_attn_scalar), (262_208, 256.0));
-    assert_eq!((gemma.rope_theta, gemma.rope_local_base_freq), (1_000_000.0, 10_000.0));
-    assert_eq!(gemma.rope_scaling, RopeScaling::Linear(8.0));
+    assert_eq!(gemma.rope, RopeSettings { theta: 1_000_000.0, scaling: RopeScaling::Linear(8.0) });
+    assert_eq!(gemma.local_rope, RopeSettings::plain(10_000.0));
     assert_eq!(gemma.layer_types, every_nth_full(34, 6));
     assert_eq!((gemma.bos_token_id, gemma.eos_token_id), (Some(2), vec![1, 106]));
     assert!(gemma.tie_word_embeddings && gemma.hidden_activation == Activation::GeluTanh);
@@ -47,7 +47,7 @@ fn gemma_4_has_two_spellings_of_its_full_layers() {
         "attention_k_eq_v": true, "per_layer_config": {"1": {"head_dim": 32, "num_key_value_heads": 1}}});
     let wanted = Gemma4::read(&config(by_key.clone())).unwrap();
     assert_eq!((wanted.global_head_dim, wanted.num_global_key_value_heads), (32, 1));
-    assert_eq!(wanted.rope_scaling, RopeScaling::Proportional(0.25));
+    assert_eq!(wanted.rope.scaling, RopeScaling::Proportional { part: 0.25, factor: 1.0 });
     assert_eq!(wanted.per_layer_inputs, Some(PerLayerInputs { vocab_size: 262_144, size: 256 }));
     assert_eq!(Gemma4::read(&config(by_layer)).unwrap(), wanted);
     // Heads of full layers are counted apart only where values are keys.
@@ -97,7 +97,7 @@ fn qwen_2_slides_only_where_it_is_told_to() {
 fn llama_3_scaling_is_read_in_both_spellings() {
     let scaling = json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_theta": 5e5});
-    let wanted = RopeScaling::Llama3(Llama3Scaling {
+    let stretched = RopeScaling::Llama3(Llama3Scaling {
         factor: 32.0,
         low_frequency_factor: 1.0,
         high_frequency_factor: 4.0,
@@ -105,7 +105,7 @@ fn llama_3_scaling_is_read_in_both_spellings() {
     });
     for file in [json!({"rope_parameters": scaling}), json!({"rope_theta": 5e5, "rope_scaling": scaling})] {
         let llama = Llama::read(&config(file)).unwrap();
-        assert_eq!((llama.rope_theta, llama.rope_scaling), (500_000.0, wanted.clone()));
+        assert_eq!(llama.rope, RopeSettings { theta: 500_000.0, scaling: stretched.clone() });
     }
 }
 
@@ -113,7 +113,14 @@ fn llama_3_scaling_is_read_in_both_spellings() {
 fn what_is_not_built_is_refused() {
     let gemma4 = |file: Value| Gemma4::read(&config(file)).unwrap_err();
     let llama = |file: Value| Llama::read(&config(file)).unwrap_err();
-    let cases: [(ConfigError, &str); 9] = [
+    let qwen = |file: Value| Qwen::read(&config(file), false).unwrap_err();
+    let gemma3 = |file: Value| Gemma3::read(&config(file)).unwrap_err();
+    let slides = json!(["sliding_attention", "full_attention"]);
+    let cases: [(ConfigError, &str); 13] = [
+        (qwen(json!({"num_hidden_layers": 2, "layer_types": slides})), "`use_sliding_window` switches"),
+        (gemma3(json!({"sliding_window": null})), "`sliding_window` is null"),
+        (gemma4(json!({"num_hidden_layers": 2, "num_kv_shared_layers": 2})), "leaves none with keys"),
+        (llama(json!({"hidden_act": "prelu"})), "known are silu, gelu"),
         (gemma4(json!({"enable_moe_block": true})), "`enable_moe_block` is true"),
         (gemma4(json!({"use_bidirectional_attention": "all"})), "use_bidirectional_attention"),
         (gemma4(json!({"per_layer_config": {"0": {"head_dim": 8}}})), "makes layer 0 unlike"),
@@ -121,7 +128,10 @@ fn what_is_not_built_is_refused() {
         (llama(json!({"num_hidden_layers": 1_000_000})), "at most 16384 are built"),
         (llama(json!({"rope_scaling": {"rope_type": "llama3"}})), "lack `factor`"),
         (llama(json!({"rope_scaling": {"type": "linear", "factor": 0}})), "not a positive number"),
-        (llama(json!({"rope_parameters": {"partial_rotary_factor": 0.5}})), "`partial_rotary_factor` is 0.5"),
+        (
+            llama(json!({"rope_scaling": {"type": "linear", "factor": 2, "partial_rotary_factor": 0.5}})),
+            "`partial_rotary_factor` is 0.5",
+        ),
         (llama(json!({"tie_word_embeddings": "yes"})), "neither true nor false"),
     ];
     for (error, message) in cases {

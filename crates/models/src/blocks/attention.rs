@@ -198,7 +198,7 @@ pub fn attention(
         Keys::Shared(seen) => seen,
         Keys::Own | Keys::AsValues => spec.keys_and_values(net, x)?,
     };
-    let attended = seen.attend(net, q, spec.scale)?;
+    let attended = seen.attend(net, q, spec.scale * spec.rope.score_factor())?;
     let attended = net.swap_heads(attended)?;
     let width = spec.heads * spec.head_dim;
     let shape = vec![literal(1), value(net.length()), literal(width)];

@@ -5,7 +5,7 @@ use pteron_ir::{Op, TensorType, ValueId};
 use pteron_tensor::quant::Scheme;
 
 use crate::weights::Recipe;
-use crate::{ModelError, Net, Part};
+use crate::{ModelError, Net, Part, Wanted};
 
 /// A weight matrix `[out, in]` in the graph.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ enum Kind {
 /// The matrix of that name, `rows` outputs by `columns` inputs.
 pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<Matrix, ModelError> {
     let shape = [rows, columns];
-    let form = net.source().form(name, &shape)?;
+    let form = net.source().form(Wanted::new(name, &shape))?;
     let plan = net.options().quantization.plan(name, form, columns, net.activations());
     let plan = plan.map_err(|source| ModelError::Packing { name: name.to_owned(), source })?;
     let Some(plan) = plan else {

@@ -12,4 +12,4 @@ pub(crate) use cache::RingView;
 pub use linear::{Matrix, bias, embed, linear, matrix, product};
 pub use mlp::{Activation, Mlp, gated_mlp};
 pub use norm::{Norm, head, output_matrix, unweighted_norm};
-pub use rope::{Llama3Scaling, Rope, RopeScaling};
+pub use rope::{Llama3Scaling, LongScaling, Rope, RopeScaling, RopeSettings, YarnScaling};

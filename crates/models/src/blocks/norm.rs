@@ -23,11 +23,15 @@ pub struct Norm {
 impl Norm {
     /// Applies it to the last axis.
     pub fn apply(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
-        let activations = net.activations();
-        let (dtype, plus) = if self.around_one { (DType::F32, 1.0) } else { (activations, 0.0) };
+        self.apply_in(net, x, net.activations())
+    }
+
+    /// The same with the result in that dtype.
+    pub fn apply_in(&self, net: &mut Net, x: ValueId, result: DType) -> Result<ValueId, ModelError> {
+        let (dtype, plus) = if self.around_one { (DType::F32, 1.0) } else { (net.activations(), 0.0) };
         let weight = net.floats(&self.name, &[self.size], dtype, plus)?;
         let y = net.op(Op::RMSNorm { x, weight: Some(weight), eps: self.eps })?;
-        net.cast(y, activations)
+        net.cast(y, result)
     }
 }
 

@@ -13,7 +13,7 @@ use pteron_tensor::{Bytes, DType};
 use crate::blocks::RingView;
 use crate::model::{CacheLayer, ModelOptions};
 use crate::weights::{Recipe, Stored, encode};
-use crate::{ModelError, WeightSource};
+use crate::{ModelError, Wanted, WeightSource};
 
 pub(crate) use ops::{literal, value};
 
@@ -237,7 +237,7 @@ impl Net {
         dtype: DType,
         plus: f32,
     ) -> Result<ValueId, ModelError> {
-        self.source.form(name, shape)?;
+        self.source.form(Wanted::new(name, shape))?;
         let recipe = || Recipe::Floats { name: name.to_owned(), shape: shape.to_vec(), dtype, plus };
         Ok(self.constant(name, TensorType::known(dtype, shape), recipe))
     }

@@ -7,7 +7,7 @@ use pteron_tensor::DType;
 use pteron_tensor::quant::{Mode, packed};
 
 use super::Packing;
-use crate::{Part, WeightSource};
+use crate::{Part, Wanted, WeightSource};
 
 /// The parts of a packed weight.
 pub(super) struct Held {
@@ -39,7 +39,7 @@ impl Held {
             let Some((dtype, sizes)) = packing.part(rows, columns, part) else { return Ok(vec![]) };
             let wanted = sizes.iter().product::<usize>() * dtype.size();
             let mut bytes = Vec::with_capacity(wanted);
-            source.packed(name, &[rows, columns], packing, part, &mut bytes)?;
+            source.packed(Wanted::new(name, &[rows, columns]), packing, part, &mut bytes)?;
             match bytes.len() == wanted {
                 true => Ok(bytes),
                 false => {

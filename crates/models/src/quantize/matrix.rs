@@ -1,14 +1,13 @@
 //! A matrix that is at hand as floats, packed as a [`Quantization`] says: for graphs that are built by other means than
 //! the blocks here.
 
-use std::io::{self, Write};
 use std::ops::Range;
 
 use pteron_tensor::quant::Scheme;
 use pteron_tensor::{Bytes, DType, HostTensor};
 
 use super::{Deviation, Packing, PackingError, Quantization, Task, quantise};
-use crate::{Form, Part, WeightError, WeightSource, encode};
+use crate::{Form, Part, Wanted, WeightError, WeightSource, encode};
 
 /// A packed matrix, part by part.
 #[derive(Clone, Debug)]
@@ -108,22 +107,12 @@ fn read(tensor: &HostTensor, elements: Range<usize>, out: &mut [f32]) -> Result<
 }
 
 impl WeightSource for Floats<'_> {
-    fn form(&self, _: &str, _: &[usize]) -> Result<Form, WeightError> {
+    fn form(&self, _: Wanted<'_>) -> Result<Form, WeightError> {
         Ok(Form::Floats)
     }
 
-    fn floats(
-        &self,
-        _: &str,
-        _: &[usize],
-        elements: Range<usize>,
-        out: &mut [f32],
-    ) -> Result<(), WeightError> {
+    fn read(&self, _: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
         read(self.0, elements, out)
-    }
-
-    fn packed(&self, _: &str, _: &[usize], _: Packing, _: Part, _: &mut dyn Write) -> io::Result<()> {
-        Err(io::Error::other("it is not packed"))
     }
 }
 

@@ -13,7 +13,7 @@ use super::report::{Deviation, Errors};
 use super::{Method, Packing};
 use crate::parallel::{over_rows, threads_for};
 use crate::weights::{Part, encode, rounded};
-use crate::{Form, WeightSource};
+use crate::{Form, Wanted, WeightSource};
 
 /// Values packed at a time.
 const BLOCK: usize = 1 << 22;
@@ -116,9 +116,8 @@ impl<'a> Rows<'a> {
         match &self.held {
             Some(held) => held.row(at, scratch, row),
             None => {
-                let elements = at * columns..(at + 1) * columns;
-                let read = self.task.source.floats(self.task.name, &self.task.shape, elements, row);
-                read.map_err(io::Error::other)
+                let wanted = Wanted::new(self.task.name, &self.task.shape);
+                self.task.source.floats(wanted, at * columns, row).map_err(io::Error::other)
             }
         }
     }

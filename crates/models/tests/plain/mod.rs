@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a weight that is missing fails its test
 
-use pteron_models::WeightSource;
+use pteron_models::blocks::Activation;
+use pteron_models::{Wanted, WeightSource};
 
 /// One layer in plain words.
 pub(crate) struct Layer {
@@ -30,7 +31,7 @@ pub(crate) struct Decoder {
     pub(crate) vocab: usize,
     pub(crate) hidden: usize,
     pub(crate) eps: f32,
-    pub(crate) gelu: bool,
+    pub(crate) activation: Activation,
     /// Gemma: norms after attention and MLP too, embeddings scaled.
     pub(crate) gemma: bool,
     /// Added to the weights of norms.
@@ -49,7 +50,7 @@ impl Weights<'_> {
     fn get(&self, name: &str, shape: &[usize]) -> Vec<f32> {
         let count = shape.iter().product();
         let mut values = vec![0.0; count];
-        self.0.floats(name, shape, 0..count, &mut values).unwrap();
+        self.0.floats(Wanted::new(name, shape), 0, &mut values).unwrap();
         values
     }
 
@@ -170,12 +171,19 @@ impl Decoder {
     }
 
     fn activate(&self, x: f32) -> f32 {
-        match self.gelu {
-            true => {
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+        match self.activation {
+            Activation::Silu => x * sigmoid(x),
+            Activation::GeluTanh => {
                 let inner = (2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
                 0.5 * x * (1.0 + inner.tanh())
             }
-            false => x / (1.0 + (-x).exp()),
+            Activation::QuickGelu => x * sigmoid(1.702 * x),
+            Activation::Relu => x.max(0.0),
+            Activation::SquaredRelu => x.max(0.0).powi(2),
+            Activation::Sigmoid => sigmoid(x),
+            Activation::Tanh => x.tanh(),
+            Activation::Gelu => panic!("no plain form"),
         }
     }
 

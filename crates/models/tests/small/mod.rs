@@ -11,8 +11,9 @@ pub(crate) use plain::Decoder;
 use plain::{Layer, powers};
 use pteron_format::WriteOptions;
 use pteron_ir::verify_module;
-use pteron_models::architectures::{Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full};
-use pteron_models::blocks::{Activation, Llama3Scaling, RopeScaling};
+use pteron_models::architectures::Llama;
+use pteron_models::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
+pub(crate) use pteron_models::shapes::tiny::*;
 use pteron_models::{Architecture, Logits, Model, ModelOptions, WeightSource};
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
@@ -23,117 +24,6 @@ pub(crate) const TOKENS: usize = 20;
 
 pub(crate) fn tokens() -> Vec<usize> {
     (0..TOKENS).map(|at| (at * 7 + 3) % VOCAB).collect()
-}
-
-pub(crate) fn llama() -> Llama {
-    Llama {
-        vocab_size: VOCAB,
-        hidden_size: HIDDEN,
-        intermediate_size: 64,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 16,
-        rms_norm_eps: 1e-5,
-        rope_theta: 10_000.0,
-        rope_scaling: RopeScaling::None,
-        sliding_window: None,
-        hidden_act: Activation::Silu,
-        attention_bias: false,
-        mlp_bias: false,
-        max_position_embeddings: 64,
-        tie_word_embeddings: true,
-        bos_token_id: Some(1),
-        eos_token_id: vec![2, 3],
-    }
-}
-
-pub(crate) fn qwen(head_norms: bool) -> Qwen {
-    Qwen {
-        head_norms,
-        vocab_size: VOCAB,
-        hidden_size: HIDDEN,
-        intermediate_size: 64,
-        num_attention_heads: 4,
-        num_key_value_heads: 1,
-        head_dim: 8,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::None,
-        sliding_window: Some(5),
-        layer_types: vec![LayerKind::Full, LayerKind::Sliding, LayerKind::Sliding],
-        hidden_act: Activation::Silu,
-        attention_bias: false,
-        max_position_embeddings: 64,
-        tie_word_embeddings: false,
-        bos_token_id: None,
-        eos_token_id: vec![2],
-    }
-}
-
-pub(crate) fn gemma3() -> Gemma3 {
-    Gemma3 {
-        vocab_size: VOCAB,
-        hidden_size: HIDDEN,
-        intermediate_size: 64,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 16,
-        query_pre_attn_scalar: 20.0,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::Linear(8.0),
-        rope_local_base_freq: 10_000.0,
-        sliding_window: 6,
-        layer_types: every_nth_full(4, 3),
-        hidden_activation: Activation::GeluTanh,
-        attention_bias: false,
-        final_logit_softcapping: Some(5.0),
-        max_position_embeddings: 64,
-        tie_word_embeddings: true,
-        bos_token_id: Some(2),
-        eos_token_id: vec![1],
-    }
-}
-
-pub(crate) fn gemma4() -> Gemma4 {
-    Gemma4 {
-        vocab_size: VOCAB,
-        hidden_size: HIDDEN,
-        intermediate_size: 64,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        num_global_key_value_heads: 1,
-        head_dim: 16,
-        global_head_dim: 32,
-        attention_k_eq_v: true,
-        rms_norm_eps: 1e-6,
-        rope_local_base_freq: 10_000.0,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::Proportional(0.25),
-        sliding_window: 6,
-        layer_types: every_nth_full(6, 3),
-        num_kv_shared_layers: 0,
-        use_double_wide_mlp: false,
-        per_layer_inputs: None,
-        hidden_activation: Activation::GeluTanh,
-        attention_bias: false,
-        final_logit_softcapping: Some(30.0),
-        max_position_embeddings: 64,
-        tie_word_embeddings: true,
-        bos_token_id: Some(2),
-        eos_token_id: vec![1],
-    }
-}
-
-pub(crate) fn gemma4_small() -> Gemma4 {
-    Gemma4 {
-        attention_k_eq_v: false,
-        num_kv_shared_layers: 3,
-        use_double_wide_mlp: true,
-        per_layer_inputs: Some(PerLayerInputs { vocab_size: VOCAB, size: 32 }),
-        ..gemma4()
-    }
 }
 
 pub(crate) fn plain_layer(prefix: String) -> Layer {
@@ -161,7 +51,7 @@ pub(crate) fn plain(layers: usize, change: impl Fn(usize, Layer) -> Layer) -> De
         vocab: VOCAB,
         hidden: HIDDEN,
         eps: 1e-5,
-        gelu: false,
+        activation: Activation::Silu,
         gemma: false,
         norm_plus: 0.0,
         tied: true,
@@ -200,7 +90,14 @@ pub(crate) fn plain_gemma3() -> Decoder {
             ..layer
         }
     };
-    Decoder { eps: 1e-6, gelu: true, gemma: true, norm_plus: 1.0, cap: Some(5.0), ..plain(4, layer) }
+    Decoder {
+        eps: 1e-6,
+        activation: Activation::GeluTanh,
+        gemma: true,
+        norm_plus: 1.0,
+        cap: Some(5.0),
+        ..plain(4, layer)
+    }
 }
 
 pub(crate) fn plain_gemma4(small: bool) -> Decoder {
@@ -229,7 +126,7 @@ pub(crate) fn plain_gemma4(small: bool) -> Decoder {
     Decoder {
         prefix: "model",
         eps: 1e-6,
-        gelu: true,
+        activation: Activation::GeluTanh,
         gemma: true,
         cap: Some(30.0),
         per_layer: small.then_some(32),
@@ -261,11 +158,12 @@ pub(crate) fn cases() -> Vec<(&'static str, Box<dyn Architecture>, Decoder)> {
         high_frequency_factor: 4.0,
         original_context: 16,
     };
-    let scaled = Llama { rope_scaling: RopeScaling::Llama3(scaling), ..llama() };
+    let scaled =
+        Llama { rope: RopeSettings { theta: 10_000.0, scaling: RopeScaling::Llama3(scaling) }, ..llama() };
     let mistral = Llama { sliding_window: Some(7), tie_word_embeddings: false, ..llama() };
     let plain_mistral = Decoder { tied: false, ..plain(2, |_, layer| Layer { window: 7, ..layer }) };
     let plain_scaled = plain(2, |_, layer| Layer { inverse_frequencies: llama3_frequencies(), ..layer });
-    vec![
+    let mut cases: Vec<(&'static str, Box<dyn Architecture>, Decoder)> = vec![
         ("llama", Box::new(llama()), plain(2, |_, layer| layer)),
         ("llama3", Box::new(scaled), plain_scaled),
         ("mistral", Box::new(mistral), plain_mistral),
@@ -274,7 +172,18 @@ pub(crate) fn cases() -> Vec<(&'static str, Box<dyn Architecture>, Decoder)> {
         ("gemma3", Box::new(gemma3()), plain_gemma3()),
         ("gemma4 dense", Box::new(gemma4()), plain_gemma4(false)),
         ("gemma4 small", Box::new(gemma4_small()), plain_gemma4(true)),
-    ]
+    ];
+    for (name, activation) in [
+        ("quick_gelu", Activation::QuickGelu),
+        ("relu", Activation::Relu),
+        ("relu2", Activation::SquaredRelu),
+        ("sigmoid", Activation::Sigmoid),
+        ("tanh", Activation::Tanh),
+    ] {
+        let other = Llama { hidden_act: activation, ..llama() };
+        cases.push((name, Box::new(other), Decoder { activation, ..plain(2, |_, layer| layer) }));
+    }
+    cases
 }
 
 pub(crate) fn options(chunk: usize) -> ModelOptions {

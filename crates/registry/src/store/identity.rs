@@ -24,32 +24,44 @@ impl Identity {
         Identity { key: record.sha256, from: format!("{model}/{variant}") }
     }
 
-    /// A file, or a folder with what is directly in it. Told by place, sizes and times of change, since to read many
-    /// gigabytes at every start would take longer than the start.
-    pub fn of_path(path: &Path) -> Result<Identity> {
-        let path = fs::canonicalize(path).map_err(Error::io(path, "find"))?;
-        let about = fs::metadata(&path).map_err(Error::io(&path, "look at"))?;
+    /// A file, the files that make one model together, or a folder with what is directly in it. Told by place, sizes and
+    /// times of change, since to read many gigabytes at every start would take longer than the start.
+    pub fn of_paths<P: AsRef<Path>>(paths: &[P]) -> Result<Identity> {
         let mut hasher = Hasher::default();
-        hasher.update(path.as_os_str().as_encoded_bytes());
-        if about.is_dir() {
-            let entries = fs::read_dir(&path).map_err(Error::io(&path, "read the folder"))?;
-            let mut files = Vec::new();
-            for entry in entries.take(MAX_FILES) {
-                let entry = entry.map_err(Error::io(&path, "read the folder"))?;
-                // Through links: hubs keep checkpoints as folders of links.
-                let about = fs::metadata(entry.path()).map_err(Error::io(&entry.path(), "look at"))?;
-                files.push((entry.file_name(), about));
+        let mut from = String::new();
+        for path in paths {
+            let path = path.as_ref();
+            let path = fs::canonicalize(path).map_err(Error::io(path, "find"))?;
+            if from.is_empty() {
+                from = path.display().to_string();
             }
-            files.sort_by(|a, b| a.0.cmp(&b.0));
-            for (name, about) in files {
-                hasher.update(name.as_encoded_bytes());
-                hasher.update(state(&about).as_bytes());
-            }
-        } else {
+            look_at(&path, &mut hasher)?;
+        }
+        Ok(Identity { key: hasher.finish(), from })
+    }
+}
+
+fn look_at(path: &Path, hasher: &mut Hasher) -> Result<()> {
+    let about = fs::metadata(path).map_err(Error::io(path, "look at"))?;
+    hasher.update(path.as_os_str().as_encoded_bytes());
+    if about.is_dir() {
+        let entries = fs::read_dir(path).map_err(Error::io(path, "read the folder"))?;
+        let mut files = Vec::new();
+        for entry in entries.take(MAX_FILES) {
+            let entry = entry.map_err(Error::io(path, "read the folder"))?;
+            // Through links: hubs keep checkpoints as folders of links.
+            let about = fs::metadata(entry.path()).map_err(Error::io(&entry.path(), "look at"))?;
+            files.push((entry.file_name(), about));
+        }
+        files.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, about) in files {
+            hasher.update(name.as_encoded_bytes());
             hasher.update(state(&about).as_bytes());
         }
-        Ok(Identity { key: hasher.finish(), from: path.display().to_string() })
+    } else {
+        hasher.update(state(&about).as_bytes());
     }
+    Ok(())
 }
 
 fn state(about: &Metadata) -> String {

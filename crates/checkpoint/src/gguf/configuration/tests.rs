@@ -30,7 +30,7 @@ fn read(
     }
     let file = Gguf::read(Bytes::copy_of(&writer.finish()), &Limits::default()).unwrap();
     let family = Family::of(architecture).unwrap();
-    Configuration::read(&file, architecture, family).map(|configuration| configuration.json)
+    Configuration::read(&file.into(), architecture, family).map(|configuration| configuration.json)
 }
 
 const COMMON: [(&str, Stored<'static>); 6] = [
@@ -87,8 +87,23 @@ fn rope_is_scaled_by_divisors_or_by_a_factor() {
     let linear = with(&[("rope.scaling.type", Stored::String(b"linear")), factor]);
     let config = read("qwen2", &linear, &[], &TENSORS).unwrap();
     assert_eq!(config["rope_scaling"], json!({"rope_type": "linear", "factor": 8.0}));
-    let yarn = with(&[("rope.scaling.type", Stored::String(b"yarn")), factor]);
-    assert_eq!(read("qwen2", &yarn, &[], &TENSORS).unwrap()["rope_scaling"], json!({"rope_type": "yarn"}));
+    let yarn = with(&[
+        ("rope.scaling.type", Stored::String(b"yarn")),
+        factor,
+        ("rope.scaling.original_context_length", Stored::U32(32)),
+    ]);
+    assert_eq!(
+        read("qwen2", &yarn, &[], &TENSORS).unwrap()["rope_scaling"],
+        json!({"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32})
+    );
+    let odd = with(&[
+        ("rope.scaling.type", Stored::String(b"yarn")),
+        ("rope.scaling.yarn_log_multiplier", Stored::F32(0.1)),
+    ]);
+    assert!(read("qwen2", &odd, &[], &TENSORS).unwrap_err().contains("yarn_log_multiplier"));
+    let unknown = with(&[("rope.scaling.type", Stored::String(b"spiral")), factor]);
+    let config = read("qwen2", &unknown, &[], &TENSORS).unwrap();
+    assert_eq!(config["rope_scaling"], json!({"rope_type": "spiral"}));
     let none = with(&[("rope.scaling.type", Stored::String(b"none")), factor]);
     assert_eq!(read("qwen2", &none, &[], &TENSORS).unwrap().get("rope_scaling"), None);
 }

@@ -3,10 +3,12 @@
 //! Published files leave out what has its default and spell some things in two ways; both are settled here, so that
 //! an architecture asks for what it needs. Numbers are bounded: the file is a stranger's.
 
+mod rope;
+
 use serde_json::{Map, Value};
 
 use crate::architectures::{LayerKind, every_nth_full};
-use crate::blocks::{Activation, Llama3Scaling, RopeScaling};
+use crate::blocks::Activation;
 
 /// Larger than any size in a model there is; products of two stay far from overflow.
 const LARGEST_SIZE: u64 = 1 << 24;
@@ -88,12 +90,12 @@ impl Config {
 
     /// A positive number.
     pub(crate) fn number(&self, key: &str, default: f32) -> Result<f32, ConfigError> {
-        self.get(key).map_or(Ok(default), |value| positive(key, value))
+        self.get(key).map_or(Ok(default), |value| Ok(positive(key, value)? as f32))
     }
 
     /// A positive number, where there is one.
     pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f32>, ConfigError> {
-        self.get(key).map(|value| positive(key, value)).transpose()
+        self.get(key).map(|value| Ok(positive(key, value)? as f32)).transpose()
     }
 
     /// True or false.
@@ -178,88 +180,20 @@ impl Config {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_str() {
             Some("silu" | "swish") => Ok(Activation::Silu),
-            Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_fast") => Ok(Activation::GeluTanh),
-            Some("gelu") => Ok(Activation::Gelu),
+            Some("gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate") => {
+                Ok(Activation::GeluTanh)
+            }
+            Some("gelu" | "gelu_python") => Ok(Activation::Gelu),
+            Some("quick_gelu") => Ok(Activation::QuickGelu),
+            Some("relu") => Ok(Activation::Relu),
+            Some("relu2") => Ok(Activation::SquaredRelu),
+            Some("sigmoid") => Ok(Activation::Sigmoid),
+            Some("tanh") => Ok(Activation::Tanh),
             _ => Err(ConfigError(format!(
-                "`{key}` is {}; known are silu, gelu and gelu_pytorch_tanh",
+                "`{key}` is {}; known are silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, sigmoid and tanh",
                 shown(value)
             ))),
         }
-    }
-
-    /// Base and scaling of rotary positions, in either spelling.
-    pub(crate) fn rope(&self, default_theta: f32) -> Result<(f32, RopeScaling), ConfigError> {
-        let theta = self.number("rope_theta", default_theta)?;
-        match self.get("rope_parameters").or_else(|| self.get("rope_scaling")) {
-            Some(Value::Object(rope)) => self.rope_of(rope, theta),
-            Some(other) => Err(ConfigError(format!("rope parameters are {}", shown(other)))),
-            None => Ok((theta, RopeScaling::None)),
-        }
-    }
-
-    /// The same for one kind of layer, where a model has two. Older files have `rope_scaling` for full layers and a key
-    /// of its own for the base.
-    pub(crate) fn rope_by_kind(
-        &self,
-        kind: LayerKind,
-        theta_key: &str,
-        default: (f32, RopeScaling),
-    ) -> Result<(f32, RopeScaling), ConfigError> {
-        let theta = self.number(theta_key, default.0)?;
-        let name = match kind {
-            LayerKind::Full => "full_attention",
-            LayerKind::Sliding => "sliding_attention",
-        };
-        let object = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
-        if let Some(all) = object(self.get("rope_parameters")) {
-            return match object(all.get(name)) {
-                Some(rope) => self.rope_of(&rope, theta),
-                None => Ok((theta, default.1)),
-            };
-        }
-        match object(self.get("rope_scaling")).filter(|_| kind == LayerKind::Full) {
-            Some(rope) => self.rope_of(&rope, theta),
-            None => Ok((theta, default.1)),
-        }
-    }
-
-    fn rope_of(&self, rope: &Map<String, Value>, theta: f32) -> Result<(f32, RopeScaling), ConfigError> {
-        let key = |key: &str| rope.get(key).filter(|value| !value.is_null());
-        let number = |name: &str| {
-            let value = key(name).ok_or_else(|| ConfigError(format!("rope parameters lack `{name}`")))?;
-            positive(name, value)
-        };
-        let theta = key("rope_theta").map_or(Ok(theta), |value| positive("rope_theta", value))?;
-        let kind = key("rope_type").or_else(|| key("type")).and_then(Value::as_str).unwrap_or("default");
-        let partial = key("partial_rotary_factor").or_else(|| self.get("partial_rotary_factor"));
-        let partial = partial.map_or(Ok(1.0), |value| positive("partial_rotary_factor", value))?;
-        if kind != "proportional" && partial != 1.0 {
-            return Err(ConfigError(format!(
-                "`partial_rotary_factor` is {partial} with rope of type {kind}"
-            )));
-        }
-        let scaling = match kind {
-            "default" => RopeScaling::None,
-            "linear" => RopeScaling::Linear(number("factor")?),
-            "proportional" if partial <= 1.0 => RopeScaling::Proportional(partial),
-            "llama3" => RopeScaling::Llama3(Llama3Scaling {
-                factor: number("factor")?,
-                low_frequency_factor: number("low_freq_factor")?,
-                high_frequency_factor: number("high_freq_factor")?,
-                original_context: match key("original_max_position_embeddings") {
-                    Some(value) => size("original_max_position_embeddings", value)?,
-                    None => self.size("original_max_position_embeddings", None)?,
-                },
-            }),
-            // No published file has this one: it is how GGUF files say any of them.
-            "divisors" => RopeScaling::Divisors(divisors(rope.get("divisors"))?),
-            other => {
-                return Err(ConfigError(format!(
-                    "rope of type `{other}` is not supported; default, linear, llama3 and proportional are"
-                )));
-            }
-        };
-        Ok((theta, scaling))
     }
 }
 
@@ -285,16 +219,10 @@ pub(crate) fn size(key: &str, value: &Value) -> Result<usize, ConfigError> {
     })
 }
 
-fn positive(key: &str, value: &Value) -> Result<f32, ConfigError> {
-    let number =
-        value.as_f64().map(|number| number as f32).filter(|number| number.is_finite() && *number > 0.0);
+/// A positive number that f32 can hold.
+fn positive(key: &str, value: &Value) -> Result<f64, ConfigError> {
+    let number = value.as_f64().filter(|&number| number as f32 > 0.0 && (number as f32).is_finite());
     number.ok_or_else(|| ConfigError(format!("`{key}` is {}, not a positive number", shown(value))))
-}
-
-/// A positive divisor for each frequency.
-fn divisors(value: Option<&Value>) -> Result<Vec<f32>, ConfigError> {
-    let list = value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    list.iter().map(|divisor| positive("divisors", divisor)).collect()
 }
 
 fn boolean(key: &str, value: Option<&Value>, default: bool) -> Result<bool, ConfigError> {

@@ -1,9 +1,11 @@
 //! Published models by name: the sizes of their `config.json`, for programs with random weights.
 
+pub mod tiny;
+
 use crate::architectures::{
     Architecture, Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full,
 };
-use crate::blocks::{Activation, Llama3Scaling, RopeScaling};
+use crate::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
 
 /// A published model's sizes.
 pub struct Shape {
@@ -51,8 +53,7 @@ fn smollm2_135m() -> Llama {
         num_key_value_heads: 3,
         head_dim: 64,
         rms_norm_eps: 1e-5,
-        rope_theta: 100_000.0,
-        rope_scaling: RopeScaling::None,
+        rope: RopeSettings::plain(100_000.0),
         sliding_window: None,
         hidden_act: Activation::Silu,
         attention_bias: false,
@@ -82,8 +83,10 @@ fn llama3_2_1b() -> Llama {
         num_key_value_heads: 8,
         head_dim: 64,
         rms_norm_eps: 1e-5,
-        rope_theta: 500_000.0,
-        rope_scaling: RopeScaling::Llama3(Llama3Scaling { factor: 32.0, ..LLAMA3 }),
+        rope: RopeSettings {
+            theta: 500_000.0,
+            scaling: RopeScaling::Llama3(Llama3Scaling { factor: 32.0, ..LLAMA3 }),
+        },
         sliding_window: None,
         hidden_act: Activation::Silu,
         attention_bias: false,
@@ -101,7 +104,7 @@ fn llama3_1_8b() -> Llama {
         intermediate_size: 14336,
         num_hidden_layers: 32,
         head_dim: 128,
-        rope_scaling: RopeScaling::Llama3(LLAMA3),
+        rope: RopeSettings { theta: 500_000.0, scaling: RopeScaling::Llama3(LLAMA3) },
         tie_word_embeddings: false,
         ..llama3_2_1b()
     }
@@ -117,8 +120,7 @@ fn mistral_7b() -> Llama {
         num_key_value_heads: 8,
         head_dim: 128,
         rms_norm_eps: 1e-5,
-        rope_theta: 10_000.0,
-        rope_scaling: RopeScaling::None,
+        rope: RopeSettings::plain(10_000.0),
         sliding_window: Some(4096),
         hidden_act: Activation::Silu,
         attention_bias: false,
@@ -140,8 +142,7 @@ fn qwen2_5_0_5b() -> Qwen {
         num_key_value_heads: 2,
         head_dim: 64,
         rms_norm_eps: 1e-6,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::None,
+        rope: RopeSettings::plain(1_000_000.0),
         sliding_window: None,
         layer_types: vec![LayerKind::Full; 24],
         hidden_act: Activation::Silu,
@@ -177,9 +178,8 @@ fn gemma3_270m() -> Gemma3 {
         head_dim: 256,
         query_pre_attn_scalar: 256.0,
         rms_norm_eps: 1e-6,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::None,
-        rope_local_base_freq: 10_000.0,
+        rope: RopeSettings::plain(1_000_000.0),
+        local_rope: RopeSettings::plain(10_000.0),
         sliding_window: 512,
         layer_types: every_nth_full(18, 6),
         hidden_activation: Activation::GeluTanh,
@@ -208,9 +208,11 @@ fn gemma4_e2b() -> Gemma4 {
         global_head_dim: 512,
         attention_k_eq_v: false,
         rms_norm_eps: 1e-6,
-        rope_local_base_freq: 10_000.0,
-        rope_theta: 1_000_000.0,
-        rope_scaling: RopeScaling::Proportional(0.25),
+        local_rope: RopeSettings::plain(10_000.0),
+        rope: RopeSettings {
+            theta: 1_000_000.0,
+            scaling: RopeScaling::Proportional { part: 0.25, factor: 1.0 },
+        },
         sliding_window: 512,
         layer_types: every_nth_full(35, 5),
         num_kv_shared_layers: 20,

@@ -88,6 +88,34 @@ fn a_model_is_pulled_listed_and_removed() {
 }
 
 #[test]
+fn list_counts_what_belongs_to_the_store() {
+    let folder = home();
+    assert_eq!(at_home(&folder, &["pull", "tiny"]).code, 0);
+    let bytes = || json(&folder, &["list", "--json"])["bytes"].as_u64().unwrap();
+    let before = bytes();
+    assert!(before >= std::fs::metadata(folder.path("there.pte")).unwrap().len());
+    std::fs::create_dir(folder.path("home/cases")).unwrap();
+    folder.write("home/cases/other", &[0; 100_000]);
+    assert_eq!(bytes(), before);
+}
+
+#[test]
+fn tokenize_takes_names() {
+    let folder = home();
+    // The model is found and fetched; that it has no tokenizer is told of its program.
+    let run = at_home(&folder, &["tokenize", "small", "Hello"]);
+    assert!(
+        run.code == 1 && run.stderr.contains("tiny.pte: the program carries no tokenizer"),
+        "{}",
+        run.stderr
+    );
+    let run = at_home(&folder, &["tokenize", "tinny", "Hello"]);
+    assert!(run.code == 2 && run.stderr.contains("hint: `pteron list`"), "{}", run.stderr);
+    let run = at_home(&folder, &["tokenize", "./tiny", "Hello"]);
+    assert!(run.code == 1 && run.stderr.contains("./tiny"), "{}", run.stderr);
+}
+
+#[test]
 fn what_cannot_be_had_is_named_with_what_would_help() {
     let folder = home();
     let run = at_home(&folder, &["pull", "tinny"]);

@@ -5,52 +5,15 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::io::{Cursor, Read, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
-use support::{Folder, Run, pteron, root};
+use support::{Folder, Run, character_tokenizer, characters, pteron, sample};
 
 /// Models of the packed sample that write tokens: one for each vocabulary of metadata, position input and cache.
 const WRITERS: [&str; 4] = ["llama_f32", "llama_4w_tied", "llama_offgraph", "gemma3_ring"];
 
-/// One file of a case in the packed sample.
-fn sample(case: &str, file: &str) -> Vec<u8> {
-    let bytes = std::fs::read(root().join("conformance/sample.zip")).unwrap();
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
-    let mut content = Vec::new();
-    archive.by_name(&format!("{case}/{file}")).unwrap().read_to_end(&mut content).unwrap();
-    content
-}
-
-/// The 64 characters of the vocabulary, by id.
-fn characters() -> Vec<char> {
-    ('a'..='z').chain('A'..='Z').chain('0'..='9').chain([' ', '\n']).collect()
-}
-
 fn text_of(tokens: &[u64]) -> String {
     tokens.iter().map(|&token| characters()[token as usize]).collect()
-}
-
-/// A tokenizer.json of that vocabulary, byte-level spelled.
-fn tokenizer(folder: &Folder) -> String {
-    let spelled = |c: char| match c {
-        ' ' => "\u{120}".to_owned(),
-        '\n' => "\u{10a}".to_owned(),
-        c => c.to_string(),
-    };
-    let vocabulary: serde_json::Map<String, Value> =
-        characters().into_iter().enumerate().map(|(id, c)| (spelled(c), id.into())).collect();
-    let level =
-        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
-    let file = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": level, "post_processor": null, "decoder": level,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
-            "vocab": vocabulary, "merges": []
-        }
-    });
-    folder.write("tokenizer.json", file.to_string().as_bytes())
 }
 
 /// The tokens that a case gives in its first steps.
@@ -88,7 +51,7 @@ fn pipe(arguments: &[&str], input: &str) -> Run {
 #[test]
 fn greedy_answers_are_those_of_pytorch() {
     let folder = Folder::new();
-    let tokenizer = tokenizer(&folder);
+    let tokenizer = character_tokenizer(&folder);
     for case in WRITERS {
         let model = folder.write("model.pte", &sample(case, "model.pte"));
         let about: Value = serde_json::from_slice(&sample(case, "case.json")).unwrap();
@@ -127,7 +90,7 @@ fn greedy_answers_are_those_of_pytorch() {
 #[test]
 fn a_program_that_draws_its_tokens_is_told_how() {
     let folder = Folder::new();
-    let (tokenizer, case) = (tokenizer(&folder), "gemma4_31b_sample");
+    let (tokenizer, case) = (character_tokenizer(&folder), "gemma4_31b_sample");
     let model = folder.write("model.pte", &sample(case, "model.pte"));
     let prompt = text_of(&given(case, 1));
     let common = ["--model", &model, "--tokenizer", &tokenizer, "--raw", "--max-new", "8", &prompt];
@@ -149,7 +112,7 @@ fn a_program_that_draws_its_tokens_is_told_how() {
 #[test]
 fn text_streams_and_statistics_go_beside_it() {
     let folder = Folder::new();
-    let tokenizer = tokenizer(&folder);
+    let tokenizer = character_tokenizer(&folder);
     let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
     let common =
         ["run", "--model", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "3"];
@@ -179,7 +142,7 @@ fn text_streams_and_statistics_go_beside_it() {
 #[test]
 fn what_cannot_be_answered_is_refused_with_a_reason() {
     let folder = Folder::new();
-    let tokenizer = tokenizer(&folder);
+    let tokenizer = character_tokenizer(&folder);
     let llama = folder.write("llama.pte", &sample("llama_f32", "model.pte"));
     let bert = folder.write("bert.pte", &sample("bert", "model.pte"));
     let missing = folder.at("missing.pte");
@@ -213,7 +176,7 @@ fn what_cannot_be_answered_is_refused_with_a_reason() {
 #[test]
 fn a_chat_keeps_its_caches_and_takes_orders() {
     let folder = Folder::new();
-    let tokenizer = tokenizer(&folder);
+    let tokenizer = character_tokenizer(&folder);
     let saved = folder.at("chat");
     for case in ["llama_f32", "llama_offgraph", "gemma3_ring"] {
         let model = folder.write("model.pte", &sample(case, "model.pte"));
@@ -247,7 +210,7 @@ fn a_chat_keeps_its_caches_and_takes_orders() {
 #[test]
 fn perplexity_is_that_of_every_token_in_its_window() {
     let folder = Folder::new();
-    let tokenizer = tokenizer(&folder);
+    let tokenizer = character_tokenizer(&folder);
     let text: String = (0..40u64).map(|at| characters()[(at * at % 61) as usize]).collect();
     let text = folder.write("text.txt", text.as_bytes());
     // The first gives all logits, the second those of the last token only.

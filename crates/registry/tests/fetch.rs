@@ -432,10 +432,10 @@ fn a_file_that_changes_is_another_source_of_conversions() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.json");
     std::fs::write(&path, b"one").unwrap();
-    let (file, all) = (Identity::of_path(&path).unwrap(), Identity::of_path(folder.path()).unwrap());
-    assert_eq!(Identity::of_path(&path).unwrap(), file);
+    let (file, all) = (Identity::of_paths(&[&path]).unwrap(), Identity::of_paths(&[folder.path()]).unwrap());
+    assert_eq!(Identity::of_paths(&[&path]).unwrap(), file);
     std::fs::write(&path, b"other").unwrap();
-    assert_ne!(Identity::of_path(&path).unwrap(), file);
-    assert_ne!(Identity::of_path(folder.path()).unwrap(), all);
-    assert!(Identity::of_path(&folder.path().join("none")).is_err());
+    assert_ne!(Identity::of_paths(&[&path]).unwrap(), file);
+    assert_ne!(Identity::of_paths(&[folder.path()]).unwrap(), all);
+    assert!(Identity::of_paths(&[&path, &folder.path().join("none")]).is_err());
 }

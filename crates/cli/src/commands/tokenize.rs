@@ -1,13 +1,17 @@
 //! `pteron tokenize`: the tokens of a text, as a model's own tokenizer cuts it.
 
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::file::{Content, File};
 use crate::output::{Align, Json, Output, Table, count};
+use crate::talk::find;
 use pteron_llm::Voice;
 use pteron_llm::tokenizer::{Ends, Tokenizer};
+use pteron_registry::FileKind;
+use pteron_runtime::Precision;
 use serde::Serialize;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longer texts are not read from standard input.
 const LONGEST_TEXT: u64 = 256 << 20;
@@ -15,15 +19,16 @@ const LONGEST_TEXT: u64 = 256 << 20;
 /// Show the tokens of a text
 ///
 /// The tokenizer is the one that a program carries, that of a GGUF file, or a tokenizer file: tokenizer.json, tekken.json,
-/// a SentencePiece or tiktoken model, or a folder that has one of them.
+/// a SentencePiece or tiktoken model, or a folder that has one of them. MODEL may also be a name that `pteron list` shows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  pteron tokenize smollm2-135m 'Hello, world'
   pteron tokenize model.pte 'Hello, world'
   pteron tokenize model.gguf --ends 'Hello, world'
   pteron tokenize tokenizer.json - --json < book.txt")]
 pub(crate) struct Arguments {
-    /// A program (.pte), a GGUF file, a tokenizer file, or a folder with one
-    model: PathBuf,
+    /// A program (.pte), a GGUF file, a tokenizer file, a folder with one, or a name
+    model: String,
     /// The text; `-` reads it from standard input
     text: String,
     /// Add the tokens that the tokenizer itself puts before and behind a text
@@ -43,7 +48,7 @@ struct Tokens {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let tokenizer = open(&arguments.model)?;
+    let tokenizer = tokenizer(&arguments.model)?;
     let text = match arguments.text.as_str() {
         "-" => {
             let mut text = String::new();
@@ -72,12 +77,22 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     Ok(Answer::Yes)
 }
 
-/// The tokenizer of whatever a path names.
-fn open(path: &Path) -> Result<Tokenizer, Failure> {
-    let names_program = path.extension().is_some_and(|extension| extension == "pte" || extension == "bpte");
-    if !names_program {
-        return Tokenizer::open(path).map_err(Failure::new);
+/// The tokenizer of whatever lies at a path or has a name.
+fn tokenizer(model: &str) -> Result<Tokenizer, Failure> {
+    let path = Path::new(model);
+    if path.exists() || find::looks_like_a_path(model) {
+        let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension == ending);
+        let is_program = ends_in("pte") || ends_in("bpte");
+        return if is_program { inside(path) } else { Tokenizer::open(path).map_err(Failure::new) };
     }
+    match find::source(model, &Engine::default().options(Precision::Exact)?)? {
+        (program, FileKind::Pte) => inside(&program),
+        (published, FileKind::Gguf | FileKind::Folder) => Tokenizer::open(&published).map_err(Failure::new),
+    }
+}
+
+/// The tokenizer that a program carries.
+fn inside(path: &Path) -> Result<Tokenizer, Failure> {
     let file = File::open(path)?;
     let pte = match &file.content {
         Content::Pte(pte) => pte,

@@ -9,7 +9,7 @@ use directories::ProjectDirs;
 use pteron_registry::{Installed, Network, Platform, Registry, Resolution, Store, Variant, Wish};
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names one folder for models and settings.
+/// The environment variable that names one folder for models, settings and the history of chats.
 pub(crate) const HOME_VARIABLE: &str = "PTERON_HOME";
 
 /// The environment variables of the Hugging Face hub, as its own tools read them.
@@ -18,6 +18,9 @@ const HUB_VARIABLE: &str = "HF_ENDPOINT";
 
 /// The user's own models.
 const SETTINGS_FILE: &str = "models.toml";
+
+/// Lines that were typed in chats.
+const HISTORY_FILE: &str = "chat-history";
 
 /// Models of this machine.
 pub(crate) struct Home {
@@ -59,6 +62,15 @@ impl Home {
         bars.end();
         Ok(fetched?)
     }
+}
+
+/// The file that keeps what was typed; `None` where this system names no folder for it.
+pub(crate) fn history() -> Option<PathBuf> {
+    let folder = match variable_path(HOME_VARIABLE) {
+        Some(home) => home,
+        None => ProjectDirs::from("", "", "pteron")?.data_local_dir().to_owned(),
+    };
+    Some(folder.join(HISTORY_FILE))
 }
 
 /// The folders for models and for settings.

@@ -1,13 +1,11 @@
 //! Lines of a chat, with editing and a history that outlives it.
 
 use crate::failure::Failure;
+use crate::home;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-
-/// The history's name in the platform's folder for data.
-const HISTORY: &str = "chat-history";
 
 /// Lines with editing and a history, where there is a terminal.
 pub(crate) struct Editor {
@@ -21,8 +19,7 @@ impl Editor {
         let mut editor =
             DefaultEditor::new().map_err(|error| Failure::new(format!("cannot read lines: {error}")))?;
         let interactive = std::io::stdin().is_terminal();
-        let folders = directories::ProjectDirs::from("", "", "pteron").filter(|_| interactive);
-        let history = folders.map(|folders| folders.data_local_dir().join(HISTORY));
+        let history = home::history().filter(|_| interactive);
         if let Some(history) = &history {
             // The first time there is none.
             let _ = editor.load_history(history);

@@ -4,6 +4,7 @@
 use super::convert;
 use crate::failure::Failure;
 use crate::home::Home;
+use pteron_checkpoint::gguf;
 use pteron_registry::{Export, FileKind, Identity};
 use pteron_runtime::Options;
 use std::io::Read;
@@ -27,7 +28,7 @@ pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -
         return match kind(path)? {
             FileKind::Pte => Ok(path.to_owned()),
             FileKind::Gguf | FileKind::Folder => {
-                let identity = Identity::of_path(path)?;
+                let identity = identity(path)?;
                 convert::converted(&Home::open()?.store, path, &identity, &Export::default(), wanted)
             }
         };
@@ -38,11 +39,27 @@ pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -
     named(model, wanted, options)
 }
 
+/// The files of a model that the registry knows, fetched the first time, as they were published; with what they are.
+pub(crate) fn source(name: &str, options: &Options) -> Result<(PathBuf, FileKind), Failure> {
+    let home = Home::open()?;
+    let resolution = home.resolve(Some(name), options.backend.as_deref(), &present(options))?;
+    Ok((home.fetch(resolution.variant)?.path, resolution.variant.kind))
+}
+
+/// The backends that there are, best first.
+fn present(options: &Options) -> Vec<&str> {
+    options.registry.backends().iter().map(|backend| backend.name()).collect()
+}
+
+/// What a checkpoint at a path is told by; all parts of a GGUF file count.
+pub(crate) fn identity(path: &Path) -> Result<Identity, Failure> {
+    Ok(Identity::of_paths(&gguf::files(path))?)
+}
+
 /// The program of a model that the registry knows; fetched and converted the first time.
 fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
     let home = Home::open()?;
-    let present: Vec<&str> = options.registry.backends().iter().map(|backend| backend.name()).collect();
-    let resolution = home.resolve(name, options.backend.as_deref(), &present)?;
+    let resolution = home.resolve(name, options.backend.as_deref(), &present(options))?;
     let installed = home.fetch(resolution.variant)?;
     match resolution.variant.kind {
         FileKind::Pte => Ok(installed.path),
@@ -65,7 +82,7 @@ pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
 }
 
 /// Names in the registry have neither separators nor the endings of files.
-fn looks_like_a_path(name: &str) -> bool {
+pub(crate) fn looks_like_a_path(name: &str) -> bool {
     let endings = [".pte", ".bpte", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }

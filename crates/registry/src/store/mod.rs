@@ -31,6 +31,9 @@ use crate::fetch::{self, Network};
 use crate::{Error, Event, Listener, Result, Variant};
 use std::path::{Path, PathBuf};
 
+/// What the store has in its folder.
+const FOLDERS: [&str; 4] = ["models", "converted", "partial", "locks"];
+
 /// Fetched models and what was made from them.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -52,7 +55,7 @@ pub struct Partial {
 impl Store {
     /// A store in a folder, which is made if it is not there.
     pub fn open(root: &Path) -> Result<Store> {
-        for part in ["models", "converted", "partial", "locks"] {
+        for part in FOLDERS {
             place::make_folder(&root.join(part))?;
         }
         // Later work may run in other folders.
@@ -126,9 +129,9 @@ impl Store {
         fs4::available_space(&self.root).ok()
     }
 
-    /// Bytes that the store takes.
+    /// Bytes that the store takes; whatever else lies in its folder is not its own.
     pub fn bytes(&self) -> u64 {
-        place::size_of(&self.root)
+        FOLDERS.iter().map(|part| place::size_of(&self.root.join(part))).sum()
     }
 
     /// The machine's package clients, by name, each with the command that starts it, if any does.

@@ -98,17 +98,31 @@ pub(crate) enum Compiled {
     Whole(Kernel),
 }
 
+/// Makes the step of a node; `None` where its kernel does not take these types or sizes.
+type Builder = fn(&mut Planner<'_>, &Numbered) -> Option<Compiled>;
+
 /// An op without nested blocks.
 fn plain(planner: &mut Planner<'_>, node: &Numbered) -> Compiled {
-    let compiled = match &node.node.op {
-        op if op.effect() != pteron_ir::Effect::Pure => None,
+    let compiled = builder(&node.node.op).and_then(|build| build(planner, node));
+    compiled.unwrap_or_else(|| fallback::compile(planner, node))
+}
+
+/// Whether an op is computed here and not by the reference backend.
+pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
+    matches!(op, Op::If { .. } | Op::Scan { .. }) || builder(op).is_some()
+}
+
+/// Who makes the step of an op; `None` where there is no kernel.
+fn builder(op: &Op<Ssa>) -> Option<Builder> {
+    let build: Builder = match op {
+        op if op.effect() != pteron_ir::Effect::Pure => return None,
         Op::ItemInt { .. }
         | Op::SymSize { .. }
         | Op::AddInt { .. }
         | Op::SubtractInt { .. }
         | Op::MultiplyInt { .. }
         | Op::FloorDivideInt { .. }
-        | Op::ModInt { .. } => numbers::compile(node),
+        | Op::ModInt { .. } => |_, node| numbers::compile(node),
         Op::IdCopy { .. }
         | Op::ExpandDims { .. }
         | Op::Squeeze { .. }
@@ -118,68 +132,29 @@ fn plain(planner: &mut Planner<'_>, node: &Numbered) -> Compiled {
         | Op::Split { .. }
         | Op::Flip { .. }
         | Op::Reshape { .. }
-        | Op::Contiguous { .. } => views::compile(planner, node),
-        Op::SliceUpdate { .. } => views::slice_update(planner, node),
-        Op::AsType { .. } if is_view(&node.node, planner.types) => views::compile(planner, node),
-        Op::QuantizedMatmul { .. } => quantized::matmul(planner, node),
-        Op::Addmm { .. } => matmul::addmm(planner, node),
-        Op::Sdpa { .. } => attention::sdpa(planner, node),
-        Op::Rope { .. } => rope::compile(planner, node),
-        Op::RMSNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => rows::compile(planner, node),
-        Op::IndexCopy { .. } => index::index_copy(planner, node),
-        Op::Cumsum { .. } => reduce::running(planner, node),
-        Op::Dequantize { .. } => quantized::dequantize(planner, node),
-        _ => elementwise::compile(planner, node)
-            .or_else(|| index::compile(planner, node))
-            .or_else(|| create::compile(planner, node))
-            .or_else(|| reduce::compile(planner, node))
-            .or_else(|| order::compile(planner, node))
-            .or_else(|| convolution::compile(planner, node)),
-    };
-    compiled.unwrap_or_else(|| fallback::compile(planner, node))
-}
-
-/// Whether an op is computed here and not by the reference backend.
-pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
-    match op {
-        Op::If { .. }
-        | Op::Scan { .. }
-        | Op::ItemInt { .. }
-        | Op::SymSize { .. }
-        | Op::AddInt { .. }
-        | Op::SubtractInt { .. }
-        | Op::MultiplyInt { .. }
-        | Op::FloorDivideInt { .. }
-        | Op::ModInt { .. }
-        | Op::IdCopy { .. }
-        | Op::ExpandDims { .. }
-        | Op::Squeeze { .. }
-        | Op::Transpose { .. }
-        | Op::Slice { .. }
-        | Op::BroadcastTo { .. }
-        | Op::Split { .. }
-        | Op::Flip { .. }
-        | Op::Reshape { .. }
-        | Op::Contiguous { .. }
-        | Op::SliceUpdate { .. }
-        | Op::QuantizedMatmul { .. }
-        | Op::Addmm { .. }
-        | Op::Sdpa { .. }
-        | Op::Rope { .. }
-        | Op::RMSNorm { .. }
-        | Op::LayerNorm { .. }
-        | Op::Softmax { .. }
-        | Op::IndexCopy { .. }
-        | Op::Cumsum { .. }
-        | Op::Dequantize { .. }
-        | Op::Take { .. }
-        | Op::TakeAlongAxis { .. }
-        | Op::Full { .. }
+        | Op::Contiguous { .. } => |planner, node| views::compile(planner, node),
+        Op::SliceUpdate { .. } => |planner, node| views::slice_update(planner, node),
+        Op::AsType { .. } => |planner, node| match is_view(&node.node, planner.types) {
+            true => views::compile(planner, node),
+            false => elementwise::compile(planner, node),
+        },
+        Op::QuantizedMatmul { .. } => |planner, node| quantized::matmul(planner, node),
+        Op::Dequantize { .. } => |planner, node| quantized::dequantize(planner, node),
+        Op::Addmm { .. } => |planner, node| matmul::addmm(planner, node),
+        Op::Sdpa { .. } => |planner, node| attention::sdpa(planner, node),
+        Op::Rope { .. } => |planner, node| rope::compile(planner, node),
+        Op::RMSNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => {
+            |planner, node| rows::compile(planner, node)
+        }
+        Op::IndexCopy { .. } => |planner, node| index::index_copy(planner, node),
+        Op::Take { .. } | Op::TakeAlongAxis { .. } => |planner, node| index::compile(planner, node),
+        Op::Full { .. }
         | Op::FullLike { .. }
         | Op::ARange { .. }
         | Op::Concatenate { .. }
-        | Op::Stack { .. }
-        | Op::Sum { .. }
+        | Op::Stack { .. } => |planner, node| create::compile(planner, node),
+        Op::Cumsum { .. } => |planner, node| reduce::running(planner, node),
+        Op::Sum { .. }
         | Op::Prod { .. }
         | Op::Mean { .. }
         | Op::Var { .. }
@@ -189,14 +164,17 @@ pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
         | Op::Any { .. }
         | Op::All { .. }
         | Op::Argmax { .. }
-        | Op::Argmin { .. }
-        | Op::Sort { .. }
-        | Op::Argsort { .. }
-        | Op::Partition { .. }
-        | Op::ArgPartition { .. }
-        | Op::Noop {} => true,
-        op => elementwise::is_elementwise(op) || convolution::is_convolution(op),
-    }
+        | Op::Argmin { .. } => |planner, node| reduce::compile(planner, node),
+        Op::Sort { .. } | Op::Argsort { .. } | Op::Partition { .. } | Op::ArgPartition { .. } => {
+            |planner, node| order::compile(planner, node)
+        }
+        // There is nothing to compute.
+        Op::Noop {} => |planner, node| Some(fallback::compile(planner, node)),
+        op if elementwise::is_elementwise(op) => |planner, node| elementwise::compile(planner, node),
+        op if convolution::is_convolution(op) => |planner, node| convolution::compile(planner, node),
+        _ => return None,
+    };
+    Some(build)
 }
 
 /// Whether a node only gives numbers that the plan knows.

@@ -114,19 +114,21 @@ def main():
                 speeds.append(arguments.prompt / (time.perf_counter() - started))
         report["prefill"] = {"tokens": arguments.prompt, "tok_s": figures(speeds)}
     for depth in depths if arguments.new else []:
-        speeds = []
+        speeds, fill_s = [], 0.0
         for turn in range(arguments.repeats + 1):
             if turn == 0 or not peer.forget_after(depth):
                 peer.forget()
+                started = time.perf_counter()
                 if depth:
                     peer.give(peer.text(depth))
+                fill_s = time.perf_counter() - started
             if turn == 0:
                 peer.decode(4)
                 continue
             started = time.perf_counter()
             peer.decode(arguments.new)
             speeds.append(arguments.new / (time.perf_counter() - started))
-        report["decode"].append({"context": depth, "tokens": arguments.new, "tok_s": figures(speeds)})
+        report["decode"].append({"context": depth, "fill_s": fill_s, "tokens": arguments.new, "tok_s": figures(speeds)})
     report["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(report))
 

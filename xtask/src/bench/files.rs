@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::error::{Doing, Error, Result};
 use crate::workspace;
 
-/// A model that both sides run.
+/// A shape that both sides run with random weights.
 pub(crate) struct Model {
     /// As `pteron bench --shape` and `make_gguf.py` know it.
     pub(crate) name: &'static str,
@@ -22,6 +22,38 @@ pub(crate) const MODELS: [Model; 3] = [
     Model { name: "llama-3.2-1b", gguf: "q4_0", zero_points: false },
     Model { name: "gemma-4-e2b", gguf: "q4_0", zero_points: false },
 ];
+
+/// What is measured: a shape of ours, or a GGUF file that somebody made of a real model.
+pub(crate) enum Subject {
+    Shape(&'static Model),
+    Gguf(PathBuf),
+}
+
+impl Subject {
+    /// A shape by its name, or a file by its path.
+    pub(crate) fn find(name: &str) -> Result<Subject> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "gguf") {
+            return Ok(Subject::Gguf(path.to_owned()));
+        }
+        let shape = MODELS.iter().find(|model| model.name == name);
+        shape.map(Subject::Shape).ok_or_else(|| {
+            let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
+            Error::message(format!(
+                "no model is called {name}; there are {}, and the paths of GGUF files",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// How rows name it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Subject::Shape(model) => model.name.to_owned(),
+            Subject::Gguf(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+}
 
 /// The files of one model.
 pub(crate) struct Pair {
@@ -52,14 +84,26 @@ impl Files {
     }
 
     /// The pair of files of a model with room for what is measured.
-    pub(crate) fn make(
-        &self,
-        model: &Model,
-        pteron: &Path,
-        prompt: usize,
-        context: &[usize],
-        new: usize,
-    ) -> Result<Pair> {
+    pub(crate) fn make(&self, subject: &Subject, pteron: &Path, positions: usize) -> Result<Pair> {
+        let positions = positions.next_multiple_of(256);
+        match subject {
+            Subject::Shape(model) => self.make_shape(model, pteron, positions),
+            Subject::Gguf(path) => self.convert(path, pteron, positions),
+        }
+    }
+
+    /// A GGUF file as a program, made anew each time: nothing tells an old one from one that is still right.
+    fn convert(&self, gguf: &Path, pteron: &Path, positions: usize) -> Result<Pair> {
+        let stem = gguf.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let pte = self.root.join(format!("{stem}-{positions}.pte"));
+        let mut command = Command::new(pteron);
+        command.arg("export").arg(gguf).arg("-o").arg(&pte).args(["--context", &positions.to_string()]);
+        command.stdout(std::process::Stdio::null());
+        succeed(command, "pteron export")?;
+        Ok(Pair { pte, gguf: gguf.to_owned() })
+    }
+
+    fn make_shape(&self, model: &Model, pteron: &Path, positions: usize) -> Result<Pair> {
         let gguf = self.root.join(format!("{}-{}.gguf", model.name, model.gguf));
         if !gguf.exists() {
             eprintln!("{}: writing {}", model.name, gguf.display());
@@ -71,7 +115,6 @@ impl Files {
                 .args(["--type", model.gguf]);
             succeed(command, "make_gguf.py")?;
         }
-        let positions = prompt.max(context.iter().max().copied().unwrap_or(0) + new).next_multiple_of(256);
         let pte = self.root.join(format!("{}-{}-{positions}.pte", model.name, model.gguf));
         if !pte.exists() {
             eprintln!("{}: writing {}", model.name, pte.display());

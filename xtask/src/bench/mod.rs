@@ -9,23 +9,23 @@ use std::thread;
 
 use crate::Outcome;
 use crate::cache::Cache;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::workspace;
 
-use files::{Files, MODELS, Model};
+use files::{Files, MODELS, Subject};
 use rounds::Measurement;
 use rows::Report;
 
 /// Compare the speed of Pteron with that of llama.cpp on this machine.
 ///
-/// Both run programs of the same shape with random 4-bit weights: prefill of a text, and decode at several depths of
-/// context. Rounds alternate between the two; medians, spreads and ratios are printed, and Pteron's figures as a part of
+/// Both run programs of the same shape with random 4-bit weights, or the same GGUF file: prefill of a text, and decode
+/// at several depths of context; the time to fill the deepest is that to the first token of a long prompt. Rounds alternate between the two; medians, spreads and ratios are printed, and Pteron's figures as a part of
 /// what plain reads (decode) and the matrix unit (prefill) reach here. The first run builds llama.cpp (20 minutes of one
 /// core) and writes the models (7 GB) to the cache folder. Keep the machine quiet while it measures.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these models, by name; may be given several times.
-    #[arg(long = "model", value_name = "NAME")]
+    /// Only these models, shapes by name or GGUF files by path; may be given several times.
+    #[arg(long = "model", value_name = "NAME|FILE.gguf")]
     models: Vec<String>,
     /// Numbers of threads [default: 1 and all cores].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 512)]
     prompt: usize,
     /// Tokens to decode.
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 24)]
     new: usize,
     /// Positions that are full when decoding begins.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0,512,2048")]
     context: Vec<usize>,
     /// How often each side takes its turn.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Pteron's backend [default: its own choice].
     #[arg(long, value_name = "NAME")]
@@ -54,7 +54,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let models = pick(&arguments.models)?;
+    let subjects = pick(&arguments.models)?;
+    let deepest = arguments.context.iter().max().copied().unwrap_or(0);
+    let positions = arguments.prompt.max(deepest + arguments.new);
     let threads = match arguments.threads.as_slice() {
         [] => all_threads(),
         given => given.to_vec(),
@@ -63,8 +65,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     files.make_peer()?;
     let pteron = workspace::build_pteron()?;
     let mut report = Report::default();
-    for model in models {
-        let measured = files.make(model, &pteron, arguments.prompt, &arguments.context, arguments.new)?;
+    for subject in subjects {
+        let measured = files.make(&subject, &pteron, positions)?;
+        let name = subject.name();
         for &threads in &threads {
             let measurement = Measurement {
                 pteron: &pteron,
@@ -77,8 +80,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
                 backend: arguments.backend.as_deref(),
                 precision: &arguments.precision,
             };
-            let turns = measurement.take_turns(usize::from(arguments.rounds), model.name)?;
-            report.add(model.name, threads, &turns);
+            let turns = measurement.take_turns(usize::from(arguments.rounds), &name)?;
+            report.add(&name, threads, &turns);
         }
     }
     match arguments.json {
@@ -88,17 +91,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(Outcome::Good)
 }
 
-fn pick(names: &[String]) -> Result<Vec<&'static Model>> {
-    if names.is_empty() {
-        return Ok(MODELS.iter().collect());
+fn pick(names: &[String]) -> Result<Vec<Subject>> {
+    match names {
+        [] => Ok(MODELS.iter().map(Subject::Shape).collect()),
+        names => names.iter().map(|name| Subject::find(name)).collect(),
     }
-    let find = |name: &String| {
-        MODELS.iter().find(|model| model.name == name).ok_or_else(|| {
-            let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
-            Error::message(format!("no model is called {name}; there are {}", known.join(", ")))
-        })
-    };
-    names.iter().map(find).collect()
 }
 
 fn all_threads() -> Vec<usize> {

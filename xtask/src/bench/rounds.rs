@@ -29,6 +29,8 @@ pub(crate) struct Turn {
     pub(crate) prefill: Option<Prefill>,
     pub(crate) decode: Vec<Decode>,
     pub(crate) load_s: f64,
+    /// Where weights live; only Pteron says it.
+    pub(crate) load: Option<String>,
     pub(crate) peak_bytes: Option<u64>,
     /// Bytes a second that plain reads reach; only Pteron measures it.
     pub(crate) read_limit_bytes_s: Option<f64>,
@@ -39,6 +41,7 @@ pub(crate) struct Turn {
 /// The prefill of a turn.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Prefill {
+    pub(crate) tokens: usize,
     pub(crate) tok_s: Speed,
     pub(crate) multiply_adds_s: Option<f64>,
 }
@@ -47,6 +50,8 @@ pub(crate) struct Prefill {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Decode {
     pub(crate) context: usize,
+    /// Seconds to the first token behind a prompt of that length.
+    pub(crate) fill_s: f64,
     pub(crate) tok_s: Speed,
     pub(crate) bytes_per_token: Option<u64>,
 }

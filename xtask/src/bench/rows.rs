@@ -18,7 +18,10 @@ struct Row {
     model: String,
     phase: &'static str,
     threads: usize,
+    /// Positions that were full before.
     context: usize,
+    /// Tokens of the prompt (prefill), whose time is that to the first token; `null` for decode.
+    prompt: Option<usize>,
     pteron_tok_s: f64,
     pteron_low: f64,
     pteron_high: f64,
@@ -38,6 +41,7 @@ struct Row {
 struct Load {
     model: String,
     threads: usize,
+    pteron_load: Option<String>,
     pteron_load_s: f64,
     peer_load_s: f64,
     pteron_peak_bytes: Option<u64>,
@@ -57,8 +61,10 @@ impl Report {
         if let Some(mut row) = Row::of(model, "prefill", threads, 0, &ours, &theirs) {
             row.limit_fraction = fraction;
             row.peer_limit_fraction = fraction.map(|part| peer_fraction(part, &row));
+            row.prompt = turns.pteron.first().and_then(|turn| Some(turn.prefill.as_ref()?.tokens));
             self.rows.push(row);
         }
+        self.add_longest_prompt(model, threads, turns);
         let read_limit = median(&speeds(&turns.pteron, |turn| turn.read_limit_bytes_s));
         let depths = turns.pteron.first().map(|turn| turn.decode.iter().map(|decode| decode.context));
         for depth in depths.into_iter().flatten() {
@@ -78,11 +84,33 @@ impl Report {
         self.loads.push(Load {
             model: model.to_owned(),
             threads,
+            pteron_load: turns.pteron.first().and_then(|turn| turn.load.clone()),
             pteron_load_s: median(&speeds(&turns.pteron, |turn| Some(turn.load_s))).unwrap_or(0.0),
             peer_load_s: median(&speeds(&turns.peer, |turn| Some(turn.load_s))).unwrap_or(0.0),
             pteron_peak_bytes: peak(&turns.pteron),
             peer_peak_bytes: peak(&turns.peer),
         });
+    }
+
+    /// The longest text that was read before decoding, where it is longer than the one of the prefill: what somebody
+    /// waits for the first token.
+    fn add_longest_prompt(&mut self, model: &str, threads: usize, turns: &Turns) {
+        let Some(first) = turns.pteron.first() else { return };
+        let longest = first.decode.iter().map(|decode| decode.context).max().unwrap_or(0);
+        if first.prefill.as_ref().is_some_and(|prefill| prefill.tokens >= longest) {
+            return;
+        }
+        let fill = |turns: &[Turn]| {
+            speeds(turns, |turn| {
+                let decode = turn.decode.iter().find(|decode| decode.context == longest)?;
+                (decode.fill_s > 0.0).then(|| longest as f64 / decode.fill_s)
+            })
+        };
+        if let Some(mut row) = Row::of(model, "prefill", threads, 0, &fill(&turns.pteron), &fill(&turns.peer))
+        {
+            row.prompt = Some(longest);
+            self.rows.push(row);
+        }
     }
 
     pub(crate) fn json(&self) -> Result<String> {
@@ -94,6 +122,7 @@ impl Report {
         let header = [
             "model",
             "phase",
+            "prompt",
             "threads",
             "context",
             "pteron tok/s",
@@ -109,6 +138,7 @@ impl Report {
             lines.push([
                 row.model.clone(),
                 row.phase.to_owned(),
+                row.prompt.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string()),
                 row.threads.to_string(),
                 row.context.to_string(),
                 spread(row.pteron_tok_s, row.pteron_low, row.pteron_high),
@@ -119,8 +149,15 @@ impl Report {
             ]);
         }
         let mut text = aligned(&lines);
-        let header =
-            ["model", "threads", "pteron load s", "llama.cpp load s", "pteron peak MB", "llama.cpp peak MB"];
+        let header = [
+            "model",
+            "threads",
+            "weights",
+            "pteron load s",
+            "llama.cpp load s",
+            "pteron peak MB",
+            "llama.cpp peak MB",
+        ];
         let mut lines = vec![header.map(str::to_owned)];
         for load in &self.loads {
             let megabytes = |bytes: Option<u64>| {
@@ -129,6 +166,7 @@ impl Report {
             lines.push([
                 load.model.clone(),
                 load.threads.to_string(),
+                load.pteron_load.clone().unwrap_or_default(),
                 format!("{:.2}", load.pteron_load_s),
                 format!("{:.2}", load.peer_load_s),
                 megabytes(load.pteron_peak_bytes),
@@ -157,6 +195,7 @@ impl Row {
             phase,
             threads,
             context,
+            prompt: None,
             pteron_tok_s: pteron,
             pteron_low: low(ours),
             pteron_high: high(ours),
@@ -206,8 +245,8 @@ mod tests {
 
     fn turn(prefill: f64, decode: f64) -> Turn {
         serde_json::from_value(serde_json::json!({
-            "prefill": {"tok_s": {"median": prefill}, "multiply_adds_s": prefill * 10.0},
-            "decode": [{"context": 512, "tok_s": {"median": decode}, "bytes_per_token": 100}],
+            "prefill": {"tokens": 512, "tok_s": {"median": prefill}, "multiply_adds_s": prefill * 10.0},
+            "decode": [{"context": 1024, "fill_s": 2.0, "tok_s": {"median": decode}, "bytes_per_token": 100}],
             "load_s": 0.5,
             "peak_bytes": 1000,
             "read_limit_bytes_s": 10000.0,
@@ -225,10 +264,11 @@ mod tests {
         };
         report.add("tiny", 2, &turns);
         let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
-        let [prefill, decode] = [&json["rows"][0], &json["rows"][1]];
+        let [prefill, longest, decode] = [&json["rows"][0], &json["rows"][1], &json["rows"][2]];
+        assert_eq!((&longest["prompt"], &longest["pteron_tok_s"]), (&1024.into(), &512.0.into()));
         assert_eq!((&prefill["phase"], &prefill["ratio"]), (&"prefill".into(), &2.0.into()));
         assert_eq!(prefill["limit_fraction"], 0.25);
-        assert_eq!((&decode["pteron_tok_s"], &decode["context"]), (&50.0.into(), &512.into()));
+        assert_eq!((&decode["pteron_tok_s"], &decode["context"]), (&50.0.into(), &1024.into()));
         assert_eq!((&decode["limit_fraction"], &decode["peer_limit_fraction"]), (&0.5.into(), &0.25.into()));
         assert_eq!((&decode["pteron_low"], &decode["pteron_high"]), (&40.0.into(), &60.0.into()));
         assert!(report.table().contains("50.0 (40.0 to 60.0)"));

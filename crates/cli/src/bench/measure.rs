@@ -59,6 +59,8 @@ pub(crate) struct Prefill {
 pub(crate) struct Decode {
     /// Positions that were full when it began.
     pub(crate) context: usize,
+    /// Seconds that filling them took, to the first token behind them: the first such prompt of a session.
+    pub(crate) fill_s: f64,
     /// How many tokens.
     pub(crate) tokens: usize,
     /// Tokens a second.
@@ -113,7 +115,9 @@ impl Bench<'_> {
         let mut all = Vec::new();
         for &depth in plan.depths.iter().filter(|_| plan.new > 0) {
             let mut speeds = Vec::new();
+            let start = Instant::now();
             let mut decoder = self.at_depth(depth)?;
+            let fill_s = start.elapsed().as_secs_f64();
             // A few tokens that nobody counts: the plan of a step is made with the first.
             self.tokens(&mut decoder, plan.new.min(4))?;
             for _ in 0..plan.repeats {
@@ -126,6 +130,7 @@ impl Bench<'_> {
             let bytes_per_token = self.traffic.bytes(depth + plan.new / 2);
             all.extend(Figures::of(speeds).map(|tok_s| Decode {
                 context: depth,
+                fill_s,
                 tokens: plan.new,
                 bytes_per_token,
                 limit_fraction: self.read_limit.map(|limit| bytes_per_token as f64 * tok_s.median / limit),

@@ -3,11 +3,15 @@
 use crate::failure::Failure;
 use clap::ValueEnum;
 use pteron_cpu::{Cpu, Path};
-use pteron_runtime::{LoadMode, Options, Precision};
+use pteron_runtime::{LoadMode, Options, Placement, Precision};
 use std::sync::Arc;
 
 /// The environment variable that names the vector path where `--cpu` does not.
 const CPU_VARIABLE: &str = "PTERON_CPU";
+
+/// Files beyond this stay mapped unless the user says otherwise: the copy of larger ones keeps people waiting for the
+/// first token, which a few per cent at the tokens behind it do not make up for.
+const COPIED_UP_TO: u64 = 4 << 30;
 
 /// Options of every command that runs programs.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -25,9 +29,10 @@ pub(crate) struct Engine {
     /// `exact` rounds activations to no type narrower than the program's; `fast` may go down to 8 bits
     #[arg(long, value_enum)]
     precision: Option<Rounding>,
-    /// Where weights live: in the mapped file, there but locked, or copied into memory [default: map]
-    #[arg(long, value_enum)]
-    load: Option<Place>,
+    /// Where weights live: in the mapped file (map), there but locked (lock), or in memory in large pages (copy), which
+    /// is fastest once it is made; auto copies files of up to 4 GiB that fit into the free memory twice, and maps others
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
+    load: Place,
 }
 
 /// `--precision`.
@@ -38,9 +43,12 @@ enum Rounding {
 }
 
 /// `--load`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Place {
+    #[default]
+    Auto,
     Map,
+    #[value(alias = "mlock")]
     Lock,
     Copy,
 }
@@ -57,13 +65,16 @@ impl Engine {
             Some(Rounding::Fast) => Precision::Fast,
             None => precision,
         };
-        options.mode = match self.load {
-            None | Some(Place::Map) => LoadMode::Map,
-            Some(Place::Lock) => LoadMode::Lock,
-            Some(Place::Copy) => LoadMode::Copy,
+        options.placement = match self.load {
+            Place::Auto => {
+                Placement::CopyUpTo(COPIED_UP_TO.min(crate::doctor::free_memory().unwrap_or(0) / 2))
+            }
+            Place::Map => Placement::Fixed(LoadMode::Map),
+            Place::Lock => Placement::Fixed(LoadMode::Lock),
+            Place::Copy => Placement::Fixed(LoadMode::Copy),
         };
         let backend = options.registry.resolve(options.backend.as_deref()).map_err(|error| usage(&error))?;
-        tracing::info!(backend = backend.name(), device = backend.device().name, precision = ?options.precision);
+        tracing::info!(backend = backend.name(), device = backend.device().name, precision = ?options.precision, placement = ?options.placement);
         Ok(options)
     }
 

@@ -69,6 +69,10 @@ impl Backend for Cpu {
         Err("it has no vector kernel".to_owned())
     }
 
+    fn reads_in_place(&self) -> bool {
+        true
+    }
+
     fn load(
         &self,
         graphs: Arc<ProgramGraphs>,

@@ -17,7 +17,7 @@ use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
 use pteron_runtime::reference::{Argument, check_inputs};
-use pteron_runtime::{Error, Precision, Result, Value, Weights};
+use pteron_runtime::{Error, Multiple, Precision, Result, Value, Weights};
 use pteron_tensor::HostTensor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,10 +31,33 @@ type Signature = (GraphId, Vec<usize>);
 
 /// What all plans of a graph share.
 pub(crate) struct Prepared {
-    /// In the graph's order.
-    pub(crate) constants: Vec<HostTensor>,
+    pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
     pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
+}
+
+/// The constants of a graph, in its order. All of them are there; those that are multiples of others are made when they
+/// are first read, which the kernels of quantised weights never do.
+pub(crate) struct Constants {
+    weights: Arc<Weights>,
+    graphs: Arc<ProgramGraphs>,
+    id: GraphId,
+}
+
+impl Constants {
+    fn name(&self, index: usize) -> Option<&str> {
+        Some(&self.graphs.graphs[self.id.0].module.main.constants.get(index)?.name)
+    }
+
+    /// The data of a constant; `None` where the graph has fewer.
+    pub(crate) fn get(&self, index: usize) -> Option<&HostTensor> {
+        self.weights.get(self.id, self.name(index)?)
+    }
+
+    /// What it is a multiple of, where it is one.
+    pub(crate) fn multiple(&self, index: usize) -> Option<&Multiple> {
+        self.weights.multiple(self.id, self.name(index)?)
+    }
 }
 
 pub(crate) struct LoadedCpu {
@@ -61,19 +84,22 @@ impl LoadedCpu {
         let mut residence = Residence::default();
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {
-            let constants = graph.module.main.constants.iter().map(|constant| {
+            let id = GraphId(index);
+            for constant in &graph.module.main.constants {
+                if weights.multiple(id, &constant.name).is_some() {
+                    continue;
+                }
                 let problem = |problem: String| Error::Constant {
                     file: graphs.file.clone(),
                     method: graph.method.clone(),
                     name: constant.name.clone(),
                     problem,
                 };
-                let tensor =
-                    weights.get(GraphId(index), &constant.name).ok_or_else(|| problem("no data".into()))?;
-                residence.place(tensor, options.mode).map_err(|error| problem(error.to_string()))
-            });
-            prepared
-                .push(Prepared { constants: constants.collect::<Result<_>>()?, linears: Mutex::default() });
+                let tensor = weights.get(id, &constant.name).ok_or_else(|| problem("no data".into()))?;
+                residence.keep(tensor, options.mode).map_err(|error| problem(error.to_string()))?;
+            }
+            let constants = Constants { weights: weights.clone(), graphs: graphs.clone(), id };
+            prepared.push(Prepared { constants, linears: Mutex::default() });
         }
         let seconds = begin.elapsed().as_secs_f64();
         let (copied, locked) = (residence.copied, residence.locked);

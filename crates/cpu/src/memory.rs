@@ -1,10 +1,15 @@
 //! Memory of a session: zeroed, aligned for the widest vectors, and never moved while it lives.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::residence::prefer_huge_pages;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 /// Where regions begin: a cache line, which is also the widest vector.
 pub(crate) const ALIGNMENT: usize = 64;
+
+/// Size and alignment of a huge page: regions that have room for one ask for them, so that addresses are looked up
+/// less often.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// A region of bytes.
 pub(crate) struct Memory {
@@ -29,8 +34,14 @@ impl Memory {
         }
         let layout = Memory::layout(len);
         // SAFETY: the size is not zero.
-        let data = unsafe { alloc_zeroed(layout) };
-        Memory { data: NonNull::new(data).unwrap_or_else(|| handle_alloc_error(layout)), len }
+        let data = unsafe { alloc(layout) };
+        let data = NonNull::new(data).unwrap_or_else(|| handle_alloc_error(layout));
+        if len >= HUGE_PAGE {
+            prefer_huge_pages(data.as_ptr(), len);
+        }
+        // SAFETY: `len` bytes of our own, of which nobody else knows.
+        unsafe { data.as_ptr().write_bytes(0, len) };
+        Memory { data, len }
     }
 
     /// A copy of `bytes`.
@@ -60,7 +71,8 @@ impl Memory {
     }
 
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, ALIGNMENT).expect("a size within the limits")
+        let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { ALIGNMENT };
+        Layout::from_size_align(len, alignment).expect("a size within the limits")
     }
 }
 

@@ -1,15 +1,16 @@
-//! Where weights live: in the mapped file, there but locked, or in memory of their own that is there when the load returns.
+//! What the system is asked about memory. Whether weights are there: those of a mapped file are locked there where a load asks for it, and of those that
+//! were copied every page is looked at. One that is missing would cost seconds in the middle of a run.
 
 use pteron_runtime::LoadMode;
-use pteron_tensor::{Bytes, HostTensor};
-use std::collections::HashMap;
+use pteron_tensor::HostTensor;
+use std::collections::HashSet;
 
-/// Gives constants the place that a load asks for. Constants that share memory go on sharing it.
+/// What was done for the constants of a program; those that share memory are looked at once.
 #[derive(Default)]
 pub(crate) struct Residence {
-    /// By address and length: the copy.
-    copies: HashMap<(usize, usize), Bytes>,
-    /// Bytes that were copied.
+    /// By address and length.
+    seen: HashSet<(usize, usize)>,
+    /// Bytes of copies that are in memory.
     pub(crate) copied: u64,
     /// Bytes that the system has locked.
     pub(crate) locked: u64,
@@ -26,36 +27,22 @@ pub(crate) struct NotResident {
 }
 
 impl Residence {
-    pub(crate) fn place(&mut self, tensor: &HostTensor, mode: LoadMode) -> Result<HostTensor, NotResident> {
+    /// Looks after one constant.
+    pub(crate) fn keep(&mut self, tensor: &HostTensor, mode: LoadMode) -> Result<(), NotResident> {
         let bytes = tensor.bytes();
-        match mode {
-            LoadMode::Map => Ok(tensor.clone()),
-            LoadMode::Lock => {
-                // A system that refuses leaves the pages to come and go, which is no error.
-                if lock(bytes) {
-                    self.locked += bytes.len() as u64;
-                }
-                Ok(tensor.clone())
-            }
-            LoadMode::Copy => {
-                let key = (bytes.as_ptr() as usize, bytes.len());
-                let copy = match self.copies.get(&key) {
-                    Some(copy) => copy.clone(),
-                    None => {
-                        let copy = Bytes::copy_of(bytes);
-                        if let Some((missing, pages)) =
-                            missing_pages(&copy).filter(|(missing, _)| *missing > 0)
-                        {
-                            return Err(NotResident { missing, pages });
-                        }
-                        self.copied += copy.len() as u64;
-                        self.copies.insert(key, copy.clone());
-                        copy
-                    }
-                };
-                // The copy has the length and a better alignment than what it was made of.
-                Ok(HostTensor::new(tensor.dtype(), tensor.shape().to_vec(), copy)
-                    .unwrap_or_else(|_| tensor.clone()))
+        if mode == LoadMode::Map || !self.seen.insert((bytes.as_ptr() as usize, bytes.len())) {
+            return Ok(());
+        }
+        if mode == LoadMode::Lock {
+            // A system that refuses leaves the pages to come and go, which is no error.
+            self.locked += if lock(bytes) { bytes.len() as u64 } else { 0 };
+            return Ok(());
+        }
+        match missing_pages(bytes) {
+            Some((missing, pages)) if missing > 0 => Err(NotResident { missing, pages }),
+            _ => {
+                self.copied += bytes.len() as u64;
+                Ok(())
             }
         }
     }
@@ -72,6 +59,17 @@ mod system {
     pub(super) fn lock(bytes: &[u8]) -> bool {
         // SAFETY: the range is mapped, and locking changes nothing that a program can see.
         !bytes.is_empty() && unsafe { libc::mlock(bytes.as_ptr().cast(), bytes.len()) } == 0
+    }
+
+    /// Asks for huge pages at the whole ones of a region; a system that has none leaves it as it is.
+    pub(crate) fn prefer_huge_pages(data: *mut u8, len: usize) {
+        let page = page_size();
+        let start = (data as usize).next_multiple_of(page);
+        let end = (data as usize + len) / page * page;
+        if start < end {
+            // SAFETY: whole pages inside the caller's region; how they are backed changes nothing that can be seen.
+            let _ = unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_HUGEPAGE) };
+        }
     }
 
     /// Pages of these bytes that are not in memory, and all of them; `None` where the system does not tell.
@@ -96,12 +94,16 @@ mod system {
         false
     }
 
+    /// This system is not asked.
+    pub(crate) fn prefer_huge_pages(_: *mut u8, _: usize) {}
+
     /// This system does not tell.
     pub(super) fn missing_pages(_: &[u8]) -> Option<(usize, usize)> {
         None
     }
 }
 
+pub(crate) use system::prefer_huge_pages;
 use system::{lock, missing_pages};
 
 #[cfg(test)]
@@ -109,18 +111,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_made_once_and_is_in_memory() {
+    fn pages_that_are_in_memory_count_once() {
         let tensor = HostTensor::from_slice(vec![3], &[1f32, 2.0, 3.0]).unwrap();
         let mut residence = Residence::default();
-        let first = residence.place(&tensor, LoadMode::Copy).unwrap();
-        let second = residence.place(&tensor, LoadMode::Copy).unwrap();
-        assert_eq!(first, tensor);
-        assert_ne!(first.bytes().as_ptr(), tensor.bytes().as_ptr());
-        assert_eq!(first.bytes().as_ptr(), second.bytes().as_ptr());
-        assert_eq!(residence.copied, 12);
-        assert_eq!(
-            residence.place(&tensor, LoadMode::Map).unwrap().bytes().as_ptr(),
-            tensor.bytes().as_ptr()
-        );
+        residence.keep(&tensor, LoadMode::Copy).unwrap();
+        residence.keep(&tensor, LoadMode::Copy).unwrap();
+        assert_eq!((residence.copied, residence.locked), (12, 0));
+        let mut residence = Residence::default();
+        residence.keep(&tensor, LoadMode::Map).unwrap();
+        assert_eq!((residence.copied, residence.locked), (0, 0));
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn pages_that_nobody_touched_are_missing() {
+        let untouched = vec![0u8; 16 << 20];
+        let (missing, pages) = missing_pages(&untouched).unwrap();
+        assert!(missing + 2 >= pages && pages >= 16 << 20 >> 16, "{missing} of {pages}");
     }
 }

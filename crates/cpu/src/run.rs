@@ -1,6 +1,7 @@
 //! One run of a plan: where every value lies now, the numbers read from data, and the loop over the steps.
 
 use crate::layout::Layout;
+use crate::loaded::Constants;
 use crate::memory::Memory;
 use crate::plan::{Plan, Storage};
 use crate::undo::Undo;
@@ -52,7 +53,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Values that never move are put in their places.
-    pub(crate) fn new(plan: &Plan, arena: *mut u8, constants: &[HostTensor]) -> Frame {
+    pub(crate) fn new(plan: &Plan, arena: *mut u8, constants: &Constants) -> Frame {
         let mut frame = Frame {
             slots: vec![Slot::EMPTY; plan.dtypes.len()],
             numbers: vec![Scalar::Int(0); plan.dtypes.len()],
@@ -66,7 +67,9 @@ impl Frame {
             let data = match plan.storage[value.0 as usize] {
                 Storage::Arena { offset, .. } => arena.wrapping_add(offset),
                 // Kernels never write to constants: only arena and buffers are written in place.
-                Storage::Constant(index) => constants[index].bytes().as_ptr().cast_mut(),
+                Storage::Constant(index) if plan.read[index] => {
+                    constants.get(index).map_or(std::ptr::null_mut(), |it| it.bytes().as_ptr().cast_mut())
+                }
                 _ => std::ptr::null_mut(),
             };
             frame.slots[value.0 as usize] = Slot { data, layout };
@@ -82,7 +85,7 @@ pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) frame: &'a mut Frame,
     pub(crate) arena: *mut u8,
-    pub(crate) constants: &'a [HostTensor],
+    pub(crate) constants: &'a Constants,
     pub(crate) effects: &'a mut Effects,
     pub(crate) undo: &'a mut Undo,
     pub(crate) pool: &'a Pool,
@@ -339,8 +342,10 @@ impl Run<'_> {
                 Scalar::Bool(truth) => Value::Bool(truth),
             });
         };
-        if let Storage::Constant(index) = self.plan.storage[value.0 as usize] {
-            return Ok(Value::Tensor(self.constants[index].clone()));
+        if let Storage::Constant(index) = self.plan.storage[value.0 as usize]
+            && let Some(tensor) = self.constants.get(index)
+        {
+            return Ok(Value::Tensor(tensor.clone()));
         }
         let view = self.view(value)?;
         self.bytes_within_limits(value, view.sizes())?;

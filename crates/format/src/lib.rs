@@ -11,6 +11,7 @@ pub mod bpte;
 pub mod emit;
 mod error;
 pub mod flatbuffer;
+mod large;
 pub mod lift;
 mod limits;
 pub mod map;

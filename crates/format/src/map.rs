@@ -1,16 +1,16 @@
-//! Files as bytes: mapped where that pays and the platform can, read into memory otherwise.
+//! Files as bytes: mapped where that pays and the platform can, or read into memory of our own.
 //!
-//! The one place of this crate that maps. Paths flow in, [`Bytes`] that keep the file alive flow out; what the
+//! The one place of this crate that maps files. Paths flow in, [`Bytes`] that keep the file alive flow out; what the
 //! bytes mean is not known here.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use pteron_tensor::{ByteOwner, Bytes};
 
+use crate::large::Large;
 use crate::{FormatError, Limits, Place, Result};
 
 /// Files below this are read, not mapped. Touching a mapping past the end of a file that somebody cut short ends
@@ -26,7 +26,7 @@ pub struct MappedFile {
 
 enum Content {
     /// A copy, which nobody else can change.
-    Copied(Bytes),
+    Copied(Large),
     #[cfg(not(target_family = "wasm"))]
     Mapped { map: memmap2::Mmap, file: File, seen: Seen },
 }
@@ -69,7 +69,8 @@ impl MappedFile {
         MappedFile::copy(path, file, seen)
     }
 
-    /// Reads a file of any size into memory, so that nothing that happens to it later matters.
+    /// Reads a file of any size into memory of its own, in huge pages where the system has them, so that nothing that
+    /// happens to it later matters.
     pub fn read(path: &Path, limits: &Limits) -> Result<Arc<MappedFile>> {
         let (file, seen) = MappedFile::inspect(path, limits)?;
         MappedFile::copy(path, file, seen)
@@ -88,12 +89,13 @@ impl MappedFile {
         Ok((file, seen))
     }
 
-    fn copy(path: &Path, mut file: File, seen: Seen) -> Result<Arc<MappedFile>> {
+    fn copy(path: &Path, file: File, seen: Seen) -> Result<Arc<MappedFile>> {
         let len = usize::try_from(seen.len)
             .map_err(|_| io(path, "read", std::io::ErrorKind::OutOfMemory.into()))?;
-        let mut bytes = Bytes::zeroed(len);
-        file.read_exact(bytes.make_mut()).map_err(|source| io(path, "read", source))?;
+        let read = Large::read(&file, len);
+        // A file that was cut short in the meantime is that, and not one that cannot be read.
         seen.check(Seen::of(&file, path)?, path)?;
+        let bytes = read.map_err(|source| io(path, "read", source))?;
         Ok(Arc::new(MappedFile { path: path.into(), content: Content::Copied(bytes) }))
     }
 
@@ -142,7 +144,7 @@ impl MappedFile {
 impl ByteOwner for MappedFile {
     fn bytes(&self) -> &[u8] {
         match &self.content {
-            Content::Copied(bytes) => bytes,
+            Content::Copied(bytes) => bytes.bytes(),
             #[cfg(not(target_family = "wasm"))]
             Content::Mapped { map, .. } => map,
         }
@@ -154,6 +156,11 @@ pub(crate) fn share(owner: Arc<dyn ByteOwner>) -> Bytes {
     let len = owner.bytes().len();
     // The whole range always lies inside the owner.
     Bytes::shared(owner, 0..len).unwrap_or_else(|| Bytes::zeroed(0))
+}
+
+/// A copy of bytes in memory of its own, in huge pages where the system has them; slices of it are shared.
+pub fn copied(bytes: &[u8]) -> std::io::Result<Bytes> {
+    Ok(share(Arc::new(Large::copy_of(bytes)?)))
 }
 
 /// The same bytes so that slices are shared: slicing owned [`Bytes`] copies.

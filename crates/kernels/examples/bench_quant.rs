@@ -13,7 +13,7 @@
 use memmap2::{Advice, MmapMut};
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_kernels::quant::{Precision, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
+use pteron_kernels::quant::{Biases, Precision, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{ByteOwner, Bytes, DType};
 use std::error::Error;
@@ -220,7 +220,7 @@ fn weights(
             codes: part(at, codes)?,
             scales: part(at + codes, scales)?,
             scale_dtype: DType::BF16,
-            biases: Some((part(at + codes + scales, scales)?, DType::BF16)),
+            biases: Biases::Each(part(at + codes + scales, scales)?, DType::BF16),
             scheme,
             matrices: 1,
             n,

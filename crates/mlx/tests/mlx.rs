@@ -13,7 +13,7 @@ use pteron_ir::op::IntArg;
 use pteron_ir::{Op, Ssa, ValueId, parse_graph};
 use pteron_mlx::{Compile, MlxBackend, MlxOptions};
 use pteron_runtime::registry::Registry;
-use pteron_runtime::{BufferId, Error, LoadMode, Options, Program, Scope, Session, Value};
+use pteron_runtime::{BufferId, Error, LoadMode, Options, Placement, Program, Scope, Session, Value};
 use pteron_tensor::{DType, HostTensor};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn mlx(compile: Compile) -> MlxBackend {
 }
 
 fn options(compile: Compile, mode: LoadMode) -> Options {
-    let mut options = Options { backend: Some("mlx".into()), mode, ..Options::default() };
+    let mut options = Options { backend: Some("mlx".into()), placement: Placement::Fixed(mode), ..Options::default() };
     options.registry.add(Arc::new(mlx(compile)));
     options
 }

@@ -25,6 +25,12 @@ pub trait Backend: Send + Sync {
     /// nothing is first refused in mid-run.
     fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String>;
 
+    /// Whether loaded programs read weights where the files' bytes lie. Then it matters in which pages those are, and a
+    /// copy of them is the runtime's to make; a backend that packs or uploads weights makes its own.
+    fn reads_in_place(&self) -> bool {
+        false
+    }
+
     /// Takes all delegate graphs of a program at once, so that weights are packed once.
     fn load(
         &self,
@@ -160,8 +166,26 @@ pub enum LoadMode {
     Map,
     /// In the mapped file, locked into memory where the system allows it.
     Lock,
-    /// In memory of the backend's own, resident before the load returns.
+    /// In memory of our own, resident before the load returns. Where a backend reads weights in place, the runtime
+    /// has made the copy before the backend is asked.
     Copy,
+}
+
+/// What a program's loader is told about where weights shall live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// This way.
+    Fixed(LoadMode),
+    /// Copied where the backend reads weights in place and the files have at most so many bytes, else mapped. A copy
+    /// lies in huge pages, which are read faster; it costs time before the first run, and memory that other processes
+    /// do not share.
+    CopyUpTo(u64),
+}
+
+impl Default for Placement {
+    fn default() -> Placement {
+        Placement::Fixed(LoadMode::Map)
+    }
 }
 
 /// What a backend is told when a session opens.

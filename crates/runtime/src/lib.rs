@@ -18,7 +18,7 @@ mod session;
 mod value;
 mod weights;
 
-pub use backend::{BufferId, LoadMode, Precision, RunControl, Scope};
+pub use backend::{BufferId, LoadMode, Placement, Precision, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
 pub use error::{Error, NodeError, Result, UnsupportedOp};
 pub use portable::{PortableError, knows_operator};
@@ -28,4 +28,4 @@ pub use program::{
 pub use reference::kernels::KernelError;
 pub use session::{Session, SessionOptions, SessionSnapshot};
 pub use value::{DeviceTensor, Value};
-pub use weights::{WeightTotals, Weights};
+pub use weights::{Multiple, WeightTotals, Weights};

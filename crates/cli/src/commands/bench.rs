@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_llm::LanguageModel;
 use pteron_models::{ModelOptions, Packing};
-use pteron_runtime::{Precision, Program};
+use pteron_runtime::{LoadMode, Precision, Program};
 use pteron_tensor::DType;
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -113,6 +113,7 @@ struct Report {
     device: String,
     precision: &'static str,
     threads: usize,
+    load: &'static str,
     load_s: f64,
     weights_bytes: u64,
     packed_bytes: u64,
@@ -173,6 +174,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
             Precision::Fast => "fast",
         },
         threads,
+        load: match program.load_mode() {
+            LoadMode::Map => "map",
+            LoadMode::Lock => "lock",
+            LoadMode::Copy => "copy",
+        },
         load_s,
         weights_bytes: memory.mapped_bytes,
         packed_bytes: memory.packed_bytes,
@@ -274,7 +280,7 @@ impl Report {
         let Report { model, backend, device, precision, .. } = self;
         out.line(format!("{model} on {backend} ({device}), {precision}"))?;
         let mut about = Table::new(&[Align::Left, Align::Left]);
-        about.row(["load", &seconds(self.load_s)]);
+        about.row(["load", &format!("{}, {}", self.load, seconds(self.load_s))]);
         about.row(["weights, mapped", &size(self.weights_bytes)]);
         about.row(["weights, packed", &size(self.packed_bytes)]);
         about.row(["caches", &size(self.state_bytes)]);

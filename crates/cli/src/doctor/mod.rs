@@ -6,6 +6,7 @@ mod machine;
 mod need;
 mod render;
 
+pub(crate) use machine::free_memory;
 pub(crate) use render::render;
 
 use crate::engine::Engine;
@@ -49,7 +50,7 @@ struct Client {
 pub(crate) fn examine(engine: &Engine, model: Option<&str>) -> Result<Report, Failure> {
     let home = Home::open()?;
     let options = engine.options(Precision::Fast)?;
-    let machine = machine::look(engine.threads());
+    let machine = machine::look(engine.threads(), options.placement);
     let model = model.map(|model| need::examine(model, &home, &options, &machine)).transpose()?;
     let clients = home.store.package_clients().into_iter().map(|(name, command)| Client { name, command });
     Ok(Report {

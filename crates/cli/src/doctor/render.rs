@@ -19,6 +19,12 @@ pub(crate) fn render(report: &Report, out: &mut Output) -> Result<(), Failure> {
         let free = machine.free_memory_bytes.map(|free| format!(", {} free", size(free)));
         table.row(["memory", &format!("{}{}", size(memory), free.unwrap_or_default())]);
     }
+    let weights = match machine.copied_up_to_bytes {
+        0 => "mapped".to_owned(),
+        u64::MAX => "copied".to_owned(),
+        most => format!("copied for programs of up to {}, else mapped", size(most)),
+    };
+    table.row(["weights", &weights]);
     out.section("machine", &table)?;
 
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left, Align::Left]);

@@ -8,7 +8,9 @@ use crate::run::Run;
 use pteron_ir::op::IndexArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
-use pteron_kernels::quant::{Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
+use pteron_kernels::quant::{
+    Biases, Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut,
+};
 use pteron_kernels::view::{View, ViewMut};
 use pteron_runtime::{KernelError, NodeError, Precision};
 use pteron_tensor::quant::{Mode, Scheme};
@@ -40,11 +42,15 @@ fn constant<'p>(planner: &Planner<'p>, value: ValueId) -> Option<&'p HostTensor>
 /// The weight of a node whose parts are all constants; rows are outputs.
 fn weight(planner: &Planner<'_>, fields: Fields<'_>) -> Option<QuantWeight> {
     let (w, scales) = (constant(planner, fields.w)?, constant(planner, fields.scales)?);
-    let biases = match fields.biases {
-        Some(biases) => Some(constant(planner, biases)?),
-        None => None,
-    };
     let scheme = Scheme::new(Mode::from_name(fields.mode).ok()?, fields.bits, fields.group_size).ok()?;
+    let biases = match fields.biases {
+        Some(biases) if are_centred(planner, biases, scales, scheme) => Biases::Centre,
+        Some(biases) => {
+            let biases = constant(planner, biases)?;
+            Biases::Each(biases.bytes().clone(), biases.dtype())
+        }
+        None => Biases::None,
+    };
     let (n, words) = match *w.shape() {
         [.., n, words] => (n, words),
         _ => return None,
@@ -55,13 +61,23 @@ fn weight(planner: &Planner<'_>, fields: Fields<'_>) -> Option<QuantWeight> {
         codes: w.bytes().clone(),
         scales: scales.bytes().clone(),
         scale_dtype: scales.dtype(),
-        biases: biases.map(|biases| (biases.bytes().clone(), biases.dtype())),
+        biases,
         scheme,
         matrices,
         n,
         k,
     })
     .ok()
+}
+
+/// Whether biases are known to be what they are where codes count from the middle, without a look at them.
+fn are_centred(planner: &Planner<'_>, biases: ValueId, scales: &HostTensor, scheme: Scheme) -> bool {
+    let Storage::Constant(index) = planner.storage[biases.0 as usize] else { return false };
+    planner.prepared.constants.multiple(index).is_some_and(|multiple| {
+        let of = &multiple.of;
+        let is_same = of.bytes().as_ptr() == scales.bytes().as_ptr() && of.shape() == scales.shape();
+        is_same && scheme.mode() == Mode::Affine && multiple.factor == -((1u32 << (scheme.bits() - 1)) as f32)
+    })
 }
 
 pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -81,6 +97,7 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
     let (prepared, prepares) = prepared_input(planner, node, x, &linear, rows);
     // Rows that do not lie evenly are put together first.
     let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
+    planner.bound.insert(node.number);
     Some(Compiled::Compute(Box::new(move |run| {
         let rows = run.slot(result).layout.len() / n.max(1);
         if rows == 0 {

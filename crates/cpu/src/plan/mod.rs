@@ -23,7 +23,7 @@ use pteron_kernels::quant::InputLayout;
 use pteron_runtime::reference::extent;
 use pteron_runtime::{Error, Precision, Result};
 use pteron_tensor::DType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use types::Types;
 
 /// A value whose size depends on data gets planned memory up to this bound; above it, memory that grows with use.
@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     /// By value; numbers have none.
     pub(crate) dtypes: Vec<Option<DType>>,
     pub(crate) storage: Vec<Storage>,
+    /// Constants whose elements some step reads where they lie; the biases of quantised weights need not be there.
+    pub(crate) read: Vec<bool>,
     /// Sizes that are known, of values with storage of their own.
     pub(crate) fixed: Vec<(ValueId, Layout)>,
     /// Numbers that are known.
@@ -105,6 +107,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) tables: HashMap<TableKey, usize>,
     /// Activations prepared for quantised weights: of which value, in which form, where.
     pub(crate) inputs: Vec<(ValueId, InputLayout, usize)>,
+    /// Products whose kernel holds the weight itself, by the node's number.
+    pub(crate) bound: HashSet<usize>,
     /// Scratch asked for so far.
     pub(crate) scratch: Vec<Span>,
     pub(crate) work: u64,
@@ -226,6 +230,7 @@ impl Plan {
             depth: 0,
             tables: HashMap::new(),
             inputs: Vec::new(),
+            bound: HashSet::new(),
             scratch: Vec::new(),
             work: 0,
         };
@@ -236,6 +241,7 @@ impl Plan {
                 writes.iter().any(|write| write.buffer == index) || buffer.update != buffer.value
             })
             .collect();
+        let read = read_constants(graph, &planner.bound);
         let (scratch, work) = (planner.scratch, planner.work);
         spans.extend(&scratch);
         let (offsets, arena_bytes) = arena::place(&spans);
@@ -276,6 +282,7 @@ impl Plan {
         Ok(Plan {
             dtypes,
             storage,
+            read,
             fixed,
             numbers,
             steps,
@@ -292,6 +299,27 @@ impl Plan {
     pub(crate) fn scratch(&self, number: usize) -> Storage {
         self.storage.get(self.dtypes.len() + number).copied().unwrap_or(Storage::None)
     }
+}
+
+/// Which constants are read by more than products that hold them as biases.
+fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
+    let mut read: HashSet<ValueId> = graph.outputs.iter().map(|output| output.value).collect();
+    read.extend(graph.buffers.iter().map(|buffer| buffer.update));
+    let mut number = 0;
+    graph.for_each_node(|node, _| {
+        let unread = match &node.op {
+            Op::<Ssa>::QuantizedMatmul { biases, .. } if bound.contains(&number) => *biases,
+            _ => None,
+        };
+        node.for_each_operand(|value| {
+            if Some(value) != unread {
+                read.insert(value);
+            }
+        });
+        node.for_each_block(|block| read.extend(&block.results));
+        number += 1;
+    });
+    graph.constants.iter().map(|constant| read.contains(&constant.value)).collect()
 }
 
 /// By value, the node that makes it.

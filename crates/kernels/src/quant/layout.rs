@@ -159,7 +159,7 @@ impl TileLayout {
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
             from_rows: 8,
             terms,
-            sums: exact && weight.biases.is_some(),
+            sums: exact && weight.has_biases(),
             nibbles: weight.scheme.bits() == 4 && !exact,
         })
     }

@@ -62,7 +62,7 @@ impl QuantWeight {
                 let len = (group - (first + at) % group).min(values.len() - at);
                 let (scale, bias) = self.scale_and_bias(row, in_group);
                 let values = &mut values[at..at + len];
-                if self.biases.is_some() {
+                if self.has_biases() {
                     values.iter_mut().for_each(|value| *value = (*value * scale + bias) * factor);
                 } else {
                     // Adding a bias of zero would lose the sign of a zero.

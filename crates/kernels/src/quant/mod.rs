@@ -25,7 +25,7 @@ pub use error::LinearError;
 pub use layout::InputLayout;
 pub use linear::QuantLinear;
 pub use rows::{Rows, RowsMut};
-pub use weight::{QuantParts, QuantWeight};
+pub use weight::{Biases, QuantParts, QuantWeight};
 
 /// How far activations may be rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,8 +16,8 @@ pub struct QuantParts {
     pub scales: Bytes,
     /// Dtype of the scales; `U8` in the modes other than affine.
     pub scale_dtype: DType,
-    /// One bias a group in the affine mode, with its dtype.
-    pub biases: Option<(Bytes, DType)>,
+    /// What is added to scaled codes.
+    pub biases: Biases,
     /// What the codes stand for.
     pub scheme: Scheme,
     /// Number of matrices: more than one where rows choose among experts.
@@ -26,6 +26,17 @@ pub struct QuantParts {
     pub n: usize,
     /// Values of a row, which are its inputs.
     pub k: usize,
+}
+
+/// What is added to scaled codes.
+#[derive(Clone, Debug)]
+pub enum Biases {
+    /// Nothing, in the modes other than affine.
+    None,
+    /// A float for each group, with their dtype.
+    Each(Bytes, DType),
+    /// The scale times minus half the number of codes: codes count from the middle.
+    Centre,
 }
 
 /// What a code stands for before it is scaled.
@@ -108,6 +119,7 @@ impl StoredAs for AsBf16 {
 pub struct QuantWeight {
     pub(super) codes: Bytes,
     pub(super) scales: Bytes,
+    /// Those that are no multiple of the scales.
     pub(super) biases: Option<Bytes>,
     /// What biases are times their scale, where that is the same for all groups: codes counted from the middle.
     pub(super) centre: Option<f32>,
@@ -151,7 +163,11 @@ impl QuantWeight {
             Mode::MxFp8 => Elements::E4M3,
         };
         let (scales, biases, stored, derived) = match (elements, biases) {
-            (Elements::Unsigned, Some((biases, bias_dtype))) => {
+            (Elements::Unsigned, Biases::Centre) => {
+                let stored = floats("scales", scale_dtype, &scales)?;
+                (scales, None, stored, 0)
+            }
+            (Elements::Unsigned, Biases::Each(biases, bias_dtype)) => {
                 let of_scales = floats("scales", scale_dtype, &scales)?;
                 let of_biases = floats("biases", bias_dtype, &biases)?;
                 if of_scales == of_biases {
@@ -162,10 +178,10 @@ impl QuantWeight {
                     (scales, Some(biases), Stored::F32, derived)
                 }
             }
-            (Elements::Unsigned, None) => {
+            (Elements::Unsigned, Biases::None) => {
                 return Err(LinearError::Length { what: "biases", got: 0, want: groups });
             }
-            (_, None) => {
+            (_, Biases::None) => {
                 if scale_dtype != DType::U8 {
                     return Err(LinearError::DType { what: "scales", dtype: scale_dtype });
                 }
@@ -174,11 +190,15 @@ impl QuantWeight {
                 let derived = scales.len();
                 (scales, None, Stored::BF16, derived)
             }
-            (_, Some((biases, _))) => {
-                return Err(LinearError::Length { what: "biases", got: biases.len(), want: 0 });
+            (_, Biases::Each(..) | Biases::Centre) => {
+                return Err(LinearError::Length { what: "biases", got: groups, want: 0 });
             }
         };
-        let centre = biases.as_ref().and_then(|biases| centre(stored, scheme, &scales, biases));
+        let (biases, centre) = match biases {
+            None if elements == Elements::Unsigned => (None, Some(centre_of(scheme))),
+            Some(biases) if are_centred(stored, scheme, &scales, &biases) => (None, Some(centre_of(scheme))),
+            biases => (biases, None),
+        };
         Ok(QuantWeight { codes, scales, biases, centre, stored, elements, scheme, matrices, n, k, derived })
     }
 
@@ -231,8 +251,18 @@ impl QuantWeight {
     /// Scale and bias of a group of a row, counted over all matrices.
     pub(super) fn scale_and_bias(&self, row: usize, group: usize) -> (f32, f32) {
         let index = row * self.groups() + group;
-        let bias = self.biases.as_ref().map_or(0.0, |biases| self.stored.get(biases, index));
-        (self.stored.get(&self.scales, index), bias)
+        let scale = self.stored.get(&self.scales, index);
+        let bias = match (&self.biases, self.centre) {
+            (Some(biases), _) => self.stored.get(biases, index),
+            (None, Some(centre)) => centre * scale,
+            (None, None) => 0.0,
+        };
+        (scale, bias)
+    }
+
+    /// Whether something is added to scaled codes.
+    pub(super) fn has_biases(&self) -> bool {
+        self.biases.is_some() || self.centre.is_some()
     }
 
     /// The numbers that the codes stand for, before they are scaled.
@@ -241,16 +271,20 @@ impl QuantWeight {
     }
 }
 
-/// The one factor between scales and biases, if it is that of codes counted from the middle.
-fn centre(stored: Stored, scheme: Scheme, scales: &[u8], biases: &[u8]) -> Option<f32> {
-    let centre = -((1u32 << (scheme.bits() - 1)) as f32);
+/// What biases are times their scale where codes count from the middle.
+fn centre_of(scheme: Scheme) -> f32 {
+    -((1u32 << (scheme.bits() - 1)) as f32)
+}
+
+/// Whether biases are those of codes that count from the middle.
+fn are_centred(stored: Stored, scheme: Scheme, scales: &[u8], biases: &[u8]) -> bool {
+    let centre = centre_of(scheme);
     // A power of two: the product is exact in every float that holds the scale and does not overflow.
-    let all = match stored {
+    match stored {
         Stored::F32 => are_multiples(scales, biases, centre, f32::from_le_bytes),
         Stored::F16 => are_multiples(scales, biases, centre, |at| f16::from_le_bytes(at).to_f32()),
         Stored::BF16 => are_multiples(scales, biases, centre, |at| bf16::from_le_bytes(at).to_f32()),
-    };
-    all.then_some(centre)
+    }
 }
 
 /// Whether every bias is its scale times a factor. All weights of a model are looked at when it is loaded, so

@@ -1,19 +1,20 @@
-//! From files to a program: reads and lifts every delegate, gathers constants, runs init graphs, asks the
+//! From files to a program: reads and lifts every delegate, gathers constants, has init graphs run, asks the
 //! backend about every op, and plans every method. Whatever can be refused is refused here, not in mid-run.
 
 use super::arguments;
 use super::buffers::{Buffers, shares_arena, used};
 use super::files::Files;
+use super::init;
 use super::metadata;
 use super::method::{Method, Source, ValuePlan, operator_name};
 use super::tensors::TensorPlan;
 use super::{BufferInfo, DelegateInfo, Inner, MethodInfo, Options};
 use crate::backend::{
-    Backend, BufferId, DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl, Scope,
+    Backend, BufferId, DelegateGraph, GraphId, LoadMode, LoadOptions, ProgramGraphs, Scope,
 };
 use crate::error::UnsupportedOp;
+use crate::reference::Reference;
 use crate::reference::interpret::show_place;
-use crate::reference::{self, Reference};
 use crate::{Error, Result, Weights};
 use indexmap::IndexMap;
 use pteron_format::payload::Payload;
@@ -24,7 +25,6 @@ use pteron_ir::{Graph, Module, Op, Type};
 use pteron_tensor::HostTensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// The id of the delegates that we run.
 const BACKEND_ID: &str = "MLXBackend";
@@ -35,7 +35,7 @@ struct Delegate {
     payload_bytes: u64,
 }
 
-pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
+pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<Inner> {
     let limits = &options.limits;
     let plans: Vec<&ExecutionPlan> = files.pte.program.execution_plan.iter().collect();
     let (constant, planned): (Vec<&ExecutionPlan>, Vec<&ExecutionPlan>) =
@@ -61,7 +61,7 @@ pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
     let backend = options.registry.resolve(options.backend.as_deref())?;
     let fallbacks = plan_ops(&graphs, backend.as_ref())?;
     let mut weights = gather_weights(files, &graphs)?;
-    run_init_graphs(&graphs, &mut weights, limits)?;
+    init::run_all(&graphs, &mut weights, limits)?;
 
     let mut buffers = Buffers::default();
     let shared = shares_arena(&planned);
@@ -100,8 +100,7 @@ pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
     let cache_layers = metadata::cache_layers(&metadata, &graphs);
     let cache_spec = metadata::cache_spec(&metadata, cache_layers.as_ref(), metadata::context(&metadata));
     let weights = Arc::new(weights);
-    let load_options =
-        LoadOptions { limits: limits.clone(), precision: options.precision, mode: options.mode };
+    let load_options = LoadOptions { limits: limits.clone(), precision: options.precision, mode };
     let loaded = backend.load(graphs.clone(), weights.clone(), &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);
@@ -110,6 +109,7 @@ pub(super) fn load(files: &Files, options: &Options) -> Result<Inner> {
         limits: limits.clone(),
         backend,
         loaded,
+        mode,
         weights,
         methods,
         infos,
@@ -255,30 +255,6 @@ fn gather_weights(files: &Files, graphs: &ProgramGraphs) -> Result<Weights> {
         }
     }
     Ok(weights)
-}
-
-/// Runs every init graph once and checks what it gives against what the main graph expects.
-fn run_init_graphs(graphs: &ProgramGraphs, weights: &mut Weights, limits: &Limits) -> Result<()> {
-    let work = Some(Arc::new(AtomicU64::new(limits.work)));
-    let mut control = RunControl { work, ..RunControl::default() };
-    for (index, delegate) in graphs.graphs.iter().enumerate() {
-        let Some(init) = &delegate.module.init else { continue };
-        let id = GraphId(index);
-        let place = format!("delegate {}, init graph", delegate.delegate);
-        let missing = |name: &str| Error::Invalid(format!("constant `{name}` has no data"));
-        let constants = init
-            .constants
-            .iter()
-            .map(|constant| weights.get(id, &constant.name).cloned().ok_or_else(|| missing(&constant.name)));
-        let constants = constants.collect::<Result<Vec<_>>>()?;
-        let outputs = reference::run_init(id, init, &constants, limits, &control)
-            .map_err(|error| error.at(&delegate.method, place))?;
-        for (output, tensor) in init.outputs.iter().zip(outputs) {
-            control.held = control.held.saturating_add(tensor.bytes().len() as u64);
-            weights.add_derived(id, &output.name, tensor);
-        }
-    }
-    Ok(())
 }
 
 /// Plans the values and instructions of a method, and finds its buffers.

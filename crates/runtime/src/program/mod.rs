@@ -5,6 +5,7 @@
 mod arguments;
 mod buffers;
 mod files;
+mod init;
 mod load;
 mod metadata;
 mod method;
@@ -15,7 +16,9 @@ pub(crate) use buffers::ProgramBuffer;
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 
-use crate::backend::{Backend, BufferId, DeviceInfo, GraphId, LoadMode, Loaded, MemoryReport, Precision};
+use crate::backend::{
+    Backend, BufferId, DeviceInfo, GraphId, LoadMode, Loaded, MemoryReport, Placement, Precision,
+};
 use crate::registry::Registry;
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
 use files::Files;
@@ -42,7 +45,7 @@ pub struct Options {
     /// How closely results follow the program's own types.
     pub precision: Precision,
     /// Where weights live.
-    pub mode: LoadMode,
+    pub placement: Placement,
 }
 
 /// A `.ptd` file that goes with a program.
@@ -52,6 +55,17 @@ pub struct DataFile {
     pub name: String,
     /// The whole file.
     pub bytes: Bytes,
+}
+
+impl DataFile {
+    /// The same file in memory of its own.
+    fn copied(&self) -> Result<DataFile> {
+        let bytes = pteron_format::map::copied(&self.bytes).map_err(|source| {
+            let source = FormatError::Io { path: self.name.clone().into(), action: "copy", source };
+            Error::Format { file: self.name.clone(), source }
+        })?;
+        Ok(DataFile { name: self.name.clone(), bytes })
+    }
 }
 
 /// A loaded program. Cloning shares it.
@@ -70,6 +84,7 @@ pub(crate) struct Inner {
     pub(crate) metadata: IndexMap<String, Vec<Value>>,
     pub(crate) cache_layers: Option<Vec<CacheLayer>>,
     pub(crate) cache_spec: Option<CacheSpec>,
+    pub(crate) mode: LoadMode,
     /// Mapped files, to be looked at before their bytes are trusted again.
     pub(crate) files: Vec<Arc<MappedFile>>,
     pub(crate) needs_cache: bool,
@@ -173,29 +188,46 @@ impl Inner {
 }
 
 impl Program {
-    /// Maps and loads a `.pte` file (or the program inside a `.bpte`) and the `.ptd` files that go with it.
+    /// Opens and loads a `.pte` file (or the program inside a `.bpte`) and the `.ptd` files that go with it: mapped, or
+    /// read into memory of their own.
     pub fn open(path: &Path, data: &[&Path], options: &Options) -> Result<Program> {
+        let backend = options.registry.resolve(options.backend.as_deref())?;
+        let mode = open_mode(options.placement, backend.as_ref(), path, data);
         let mut mapped = Vec::new();
         let mut read = |path: &Path| {
-            let file = MappedFile::open(path, &options.limits);
+            let file = match mode {
+                LoadMode::Copy if backend.reads_in_place() => MappedFile::read(path, &options.limits),
+                _ => MappedFile::open(path, &options.limits),
+            };
             let file = file.map_err(|source| Error::Format { file: path.display().to_string(), source })?;
             mapped.push(file.clone());
             Ok(DataFile { name: path.display().to_string(), bytes: file.to_bytes() })
         };
         let program = read(path)?;
         let data = data.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-        Program::read(program, &data, mapped, options)
+        Program::read(program, &data, mapped, mode, options)
     }
 
     /// Loads a program from memory; `name` stands for the file in errors.
     pub fn load(name: &str, program: Bytes, data: &[DataFile], options: &Options) -> Result<Program> {
-        Program::read(DataFile { name: name.to_owned(), bytes: program }, data, Vec::new(), options)
+        let program = DataFile { name: name.to_owned(), bytes: program };
+        let backend = options.registry.resolve(options.backend.as_deref())?;
+        match options.placement {
+            Placement::Fixed(LoadMode::Copy) if backend.reads_in_place() => {
+                let data = data.iter().map(DataFile::copied).collect::<Result<Vec<_>>>()?;
+                Program::read(program.copied()?, &data, Vec::new(), LoadMode::Copy, options)
+            }
+            Placement::Fixed(mode) => Program::read(program, data, Vec::new(), mode, options),
+            // Bytes that are in memory already stay where they are.
+            Placement::CopyUpTo(_) => Program::read(program, data, Vec::new(), LoadMode::Map, options),
+        }
     }
 
     fn read(
         program: DataFile,
         data: &[DataFile],
         mapped: Vec<Arc<MappedFile>>,
+        mode: LoadMode,
         options: &Options,
     ) -> Result<Program> {
         let limits = &options.limits;
@@ -211,7 +243,7 @@ impl Program {
         let data = data.collect::<Result<Vec<_>>>()?;
         let pte = pte.map_err(wrong(&program.name))?;
         let files = Files::new(&program.name, pte, data, mapped, limits);
-        let inner = load::load(&files, options)?;
+        let inner = load::load(&files, mode, options)?;
         inner.check_files()?;
         Ok(Program(Arc::new(inner)))
     }
@@ -232,6 +264,11 @@ impl Program {
     /// The backend that runs it.
     pub fn backend(&self) -> (&'static str, DeviceInfo) {
         (self.0.backend.name(), self.0.backend.device())
+    }
+
+    /// Where its weights live.
+    pub fn load_mode(&self) -> LoadMode {
+        self.0.mode
     }
 
     /// Methods that can be run, in file order; metadata are apart.
@@ -322,6 +359,19 @@ impl Program {
     /// A session with a cache or a capacity of the caller's.
     pub fn session_with(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
+    }
+}
+
+/// Where the weights of files shall live.
+fn open_mode(placement: Placement, backend: &dyn Backend, path: &Path, data: &[&Path]) -> LoadMode {
+    match placement {
+        Placement::Fixed(mode) => mode,
+        Placement::CopyUpTo(most) => {
+            // What cannot be looked at cannot be opened either, which is reported then.
+            let size = |path: &&Path| std::fs::metadata(path).map_or(0, |file| file.len());
+            let bytes = data.iter().chain([&path]).map(size).fold(0, u64::saturating_add);
+            if backend.reads_in_place() && bytes <= most { LoadMode::Copy } else { LoadMode::Map }
+        }
     }
 }
 

@@ -33,8 +33,7 @@ const WEIGHT_ROWS_AT_ONCE: usize = 16;
 /// for the others, activations are loaded once, and their last sums take few operations together.
 const ROWS_SIDE_BY_SIDE: usize = 4;
 
-/// Longest rows, in bytes, for which that is worth it. Memory delivers one long stream faster than four: rows of
-/// 1024 bytes read at 0.86 of the limit side by side, and at 0.96 one after another.
+/// Longest rows, in bytes, for which that is worth it: memory delivers one long stream faster than four.
 const LONGEST_SIDE_BY_SIDE: usize = 512;
 
 /// How far ahead of its use the weight is asked for, at least.
@@ -247,9 +246,9 @@ impl<D: Dot, const M: usize> Source<D, M> {
         // SAFETY: the caller's promise.
         unsafe {
             let biases = match (layout.lanes.numbers, &weight.biases, weight.centre) {
-                (Numbers::Int8Shifted { .. }, ..) | (_, None, _) => None,
-                (_, _, Some(centre)) => Some((scales, dot.every(centre))),
-                (_, Some(biases), None) => Some((biases.as_ptr(), dot.every(1.0))),
+                (Numbers::Int8Shifted { .. }, ..) | (_, None, None) => None,
+                (_, Some(biases), _) => Some((biases.as_ptr(), dot.every(1.0))),
+                (_, None, Some(centre)) => Some((scales, dot.every(centre))),
             };
             let whole = match row_bytes.checked_sub(dot.read_bytes()) {
                 Some(before_last) => before_last / step + 1,

@@ -75,7 +75,7 @@ impl Factors {
             groups: block.len().div_ceil(group),
             steps: (group.min(BLOCK) / 32).max(1),
             halves: group == 16,
-            has_biases: weight.biases.is_some(),
+            has_biases: weight.has_biases(),
             half_bytes: panel::half_bytes(weight, block.len(), Values::Elements),
             scales: [[0.0; GROUPS]; PANEL],
             biases: [[0.0; GROUPS]; PANEL],

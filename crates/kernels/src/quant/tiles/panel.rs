@@ -67,7 +67,9 @@ unsafe fn unpack_stored<S: StoredAs>(
         };
         let half_bytes = half_bytes(weight, at.len(), values);
         let place = |row: usize| to.add(row / TILE * half_bytes + row % TILE * 64);
-        let table: [f32; 16] = std::array::from_fn(|code| element(weight.elements, code as u8));
+        // Counted from the middle, a code times its scale is the number, rounded once as with a bias.
+        let centre = if values == Values::Numbers { weight.centre.unwrap_or(0.0) } else { 0.0 };
+        let table: [f32; 16] = std::array::from_fn(|code| element(weight.elements, code as u8) + centre);
         let table = _mm512_loadu_ps(table.as_ptr());
         if weight.scheme.bits() == 4 && values == Values::Numbers {
             for row in 0..rows {
@@ -77,7 +79,7 @@ unsafe fn unpack_stored<S: StoredAs>(
             let bits = Bits::new(weight.scheme.bits());
             let lookup = match weight.elements {
                 Elements::E4M3 => Lookup::E4M3,
-                Elements::Unsigned => Lookup::Code,
+                Elements::Unsigned => Lookup::Code(_mm512_set1_ps(centre)),
                 Elements::DoubledE2M1 => Lookup::Table(table),
             };
             for row in 0..rows {
@@ -90,7 +92,8 @@ unsafe fn unpack_stored<S: StoredAs>(
 /// How a code of 32 bits becomes an element.
 #[derive(Clone, Copy)]
 enum Lookup {
-    Code,
+    /// The code itself and this number.
+    Code(__m512),
     E4M3,
     Table(__m512),
 }
@@ -152,6 +155,27 @@ impl Row {
     }
 }
 
+impl Row {
+    /// As [`Row::scaled`] for two groups of 32, rounded to bf16 one after the other.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16,f16c")]
+    unsafe fn pair<S: StoredAs>(&self, elements: __m512, value: usize) -> __m512i {
+        // SAFETY: both groups exist where their values do, so their scales lie side by side.
+        unsafe {
+            if S::STORED == Stored::BF16 && self.biases.is_none() && value + UNIT <= self.len {
+                // A bf16 is the upper half of a float: one load serves both, and nothing is shuffled.
+                let both = self.scales.cast::<i16>().add(value / 32).cast::<i32>().read_unaligned();
+                let both = _mm512_set1_epi32(both);
+                let first = _mm512_slli_epi32::<16>(both);
+                let second = _mm512_and_si512(both, _mm512_set1_epi32(-1 << 16));
+                let times = |scale| _mm512_mul_ps(elements, _mm512_castsi512_ps(scale));
+                return halved(times(first), times(second));
+            }
+            halved(self.scaled::<S>(elements, value), self.scaled::<S>(elements, value + 32))
+        }
+    }
+}
+
 /// One row of nibbles: each group has but sixteen numbers, which a permutation looks up for 32 codes at once.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,f16c")]
@@ -183,7 +207,7 @@ unsafe fn nibbles<S: StoredAs>(row: &Row, at: Range<usize>, table: __m512, to: *
                 let numbers = halved(numbers, numbers);
                 (_mm512_permutexvar_epi16(pairs, numbers), _mm512_permutexvar_epi16(high, numbers))
             } else if row.group == 32 {
-                let numbers = halved(row.scaled::<S>(table, start), row.scaled::<S>(table, start + 32));
+                let numbers = row.pair::<S>(table, start);
                 let even = _mm512_or_si512(_mm512_and_si512(pairs, nibble), half);
                 let odd = _mm512_or_si512(high, half);
                 (_mm512_permutexvar_epi16(even, numbers), _mm512_permutexvar_epi16(odd, numbers))
@@ -222,7 +246,7 @@ unsafe fn bytes<S: StoredAs>(
             let numbers = |i: usize, quarter: __m128i| {
                 let code = _mm512_cvtepu8_epi32(quarter);
                 let elements = match lookup {
-                    Lookup::Code => _mm512_cvtepi32_ps(code),
+                    Lookup::Code(centre) => _mm512_add_ps(_mm512_cvtepi32_ps(code), centre),
                     Lookup::E4M3 => e4m3(code),
                     Lookup::Table(table) => _mm512_permutexvar_ps(code, table),
                 };

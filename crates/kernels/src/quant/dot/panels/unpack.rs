@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Whether something is to be added for every group: biases, or what makes up for codes that are larger than
 /// what they stand for.
 pub(super) fn has_biases(product: &Product<'_>) -> bool {
-    product.weight.biases.is_some() || matches!(product.layout.lanes.numbers, Numbers::Int8Shifted { .. })
+    product.weight.has_biases() || matches!(product.layout.lanes.numbers, Numbers::Int8Shifted { .. })
 }
 
 /// Unpacks some rows of the weight, at most one a lane; the lanes that are left repeat the last one.

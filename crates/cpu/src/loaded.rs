@@ -17,7 +17,7 @@ use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
 use pteron_runtime::reference::{Argument, check_inputs};
-use pteron_runtime::{Error, Multiple, Precision, Result, Value, Weights};
+use pteron_runtime::{Error, LoadMode, Multiple, Precision, Result, Value, Weights};
 use pteron_tensor::HostTensor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,8 +68,8 @@ pub(crate) struct LoadedCpu {
     pool: Arc<Pool>,
     path: Path,
     precision: Precision,
-    /// Bytes of weights that were copied out of the file.
-    copied: u64,
+    /// Where the bytes of the files lie.
+    mode: LoadMode,
     limits: Limits,
 }
 
@@ -112,7 +112,7 @@ impl LoadedCpu {
             pool,
             path,
             precision: options.precision,
-            copied,
+            mode: options.mode,
             limits: options.limits.clone(),
         })
     }
@@ -338,7 +338,8 @@ impl Loaded for LoadedCpu {
     }
 
     fn memory(&self) -> MemoryReport {
-        let (mapped_bytes, packed_bytes) = self.weights.bytes();
+        let (stored, made) = self.weights.bytes();
+        let (mapped_bytes, copied) = if self.mode == LoadMode::Copy { (0, stored) } else { (stored, 0) };
         let derived = self.prepared.iter().map(|graph| {
             let linears = graph.linears.lock().unwrap_or_else(PoisonError::into_inner);
             linears.values().map(|linear| linear.packed_bytes() as u64).sum::<u64>()
@@ -354,10 +355,6 @@ impl Loaded for LoadedCpu {
                 _ => None,
             })
         });
-        MemoryReport {
-            mapped_bytes: mapped_bytes.saturating_sub(self.copied),
-            packed_bytes: packed_bytes + self.copied + derived,
-            state_bytes: buffers.sum(),
-        }
+        MemoryReport { mapped_bytes, packed_bytes: made + copied + derived, state_bytes: buffers.sum() }
     }
 }

@@ -1,8 +1,8 @@
 //! Memory of our own for whole files: anonymous, in huge pages where the system has them, filled by several threads.
 //!
-//! A decoded token reads every weight once. In pages of 4 KiB, looking up their addresses takes a tenth of that time;
-//! in pages of 2 MiB, none of it. Mapped files have small pages on most file systems, so that the bytes are read into
-//! memory that is asked for in large ones.
+//! A decoded token reads every weight once. In pages of 4 KiB, looking up their addresses takes some per cent of that
+//! time; in pages of 2 MiB, next to none. Mapped files have small pages on most file systems, so that the bytes are read
+//! into memory that is asked for in large ones.
 
 use pteron_tensor::ByteOwner;
 use std::fs::File;

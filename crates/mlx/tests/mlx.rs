@@ -27,7 +27,8 @@ fn mlx(compile: Compile) -> MlxBackend {
 }
 
 fn options(compile: Compile, mode: LoadMode) -> Options {
-    let mut options = Options { backend: Some("mlx".into()), placement: Placement::Fixed(mode), ..Options::default() };
+    let mut options =
+        Options { backend: Some("mlx".into()), placement: Placement::Fixed(mode), ..Options::default() };
     options.registry.add(Arc::new(mlx(compile)));
     options
 }

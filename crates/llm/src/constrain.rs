@@ -4,6 +4,8 @@
 //! grammars themselves are the work of `llguidance`, whose limits on lexer, parser and grammar bound the work of a
 //! step. Nothing is ignored: what a schema asks for and cannot be had is an error when the constraint is made.
 
+mod formats;
+
 use crate::tokenizer::Tokenizer;
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
@@ -85,6 +87,7 @@ impl Constraint {
         if schema.get("x-guidance").is_some() {
             return Err(refused("`x-guidance` changes how a schema is read, and is not taken from files"));
         }
+        formats::make_exact(&mut schema);
         schema["x-guidance"] = json!({
             "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ", "lenient": false,
         });

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
 
+mod aarch64;
 mod bench;
 mod cache;
 mod case;
@@ -11,14 +12,17 @@ mod engine;
 mod error;
 mod fuzz;
 mod interop;
+mod language;
 mod miri;
 mod mlx_setup;
 mod mutate;
 mod parallel;
 mod real_models;
 mod sample;
+mod schemas;
 mod stamp;
 mod start;
+mod vectors;
 mod workspace;
 
 use std::process::ExitCode;
@@ -45,7 +49,10 @@ enum Command {
     MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
     Bench(bench::Arguments),
+    Aarch64(aarch64::Arguments),
     RealModels(real_models::Arguments),
+    Schemas(schemas::Arguments),
+    Vectors(vectors::Arguments),
 }
 
 /// Whether a command that ran to its end found what it hoped for.
@@ -67,7 +74,10 @@ fn main() -> ExitCode {
         Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Aarch64(arguments) => aarch64::run(&arguments),
         Command::RealModels(arguments) => real_models::run(&arguments),
+        Command::Schemas(arguments) => schemas::run(&arguments),
+        Command::Vectors(arguments) => vectors::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

@@ -115,3 +115,14 @@ fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
         Command::Bench(arguments) => command::bench::run(arguments, out),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// Groups of options are shared by commands; two of the same name would first show when somebody uses one.
+    #[test]
+    fn options_of_every_command_agree() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[command(after_help = "Examples:
   pteron chat
   pteron chat model.pte --system \"Answer in one sentence.\"
-  pteron chat model.pte --load yesterday.chat")]
+  pteron chat model.pte --resume yesterday.chat")]
 pub(crate) struct Arguments {
     /// The model [default: the default model]
     model: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     system: Option<String>,
     /// Go on with a conversation that `/save` wrote
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
-    load: Option<PathBuf>,
+    resume: Option<PathBuf>,
     /// When the context is full: leave the oldest turns out, or say no more
     #[arg(long, value_enum, default_value = "slide")]
     when_full: Full,
@@ -85,7 +85,7 @@ impl Chat {
         };
         let (decoder, voice) = (loaded.decoder(options.seed)?, loaded.voice()?.clone());
         let mut conversation = Conversation::new(decoder, voice, arguments.system.clone(), full);
-        if let Some(path) = &arguments.load {
+        if let Some(path) = &arguments.resume {
             conversation.load(path).map_err(Failure::new)?;
         }
         let (aside, interrupted) = (HashMap::new(), interrupt::listen()?);

@@ -36,7 +36,7 @@ impl Large {
         let room = len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = memmap2::MmapMut::map_anon(room)?;
         // A system that refuses gives small pages, which is no error.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[cfg(target_os = "linux")]
         let _ = (len >= HUGE_PAGE).then(|| map.advise(memmap2::Advice::HugePage));
         let address = map.as_ptr() as usize;
         Ok(Large { start: address.next_multiple_of(HUGE_PAGE) - address, map, len })

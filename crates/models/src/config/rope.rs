@@ -35,15 +35,14 @@ impl Config {
     pub(crate) fn rope_by_kind(
         &self,
         kind: LayerKind,
-        theta_key: &str,
         default: RopeSettings,
         longest: usize,
     ) -> Result<RopeSettings, ConfigError> {
-        let theta = self.number(theta_key, default.theta)?;
-        let name = match kind {
-            LayerKind::Full => "full_attention",
-            LayerKind::Sliding => "sliding_attention",
+        let (name, theta_key) = match kind {
+            LayerKind::Full => ("full_attention", "rope_theta"),
+            LayerKind::Sliding => ("sliding_attention", "rope_local_base_freq"),
         };
+        let theta = self.number(theta_key, default.theta)?;
         let object = |value: Option<&Value>| value.and_then(Value::as_object).cloned();
         let mut parameters = object(self.get("rope_parameters").and_then(|all| all.get(name)));
         if let Some(scaling) = object(self.get("rope_scaling")).filter(|_| kind == LayerKind::Full) {

@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
     /// Seconds of each throughput measurement.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
-    /// Only print the runs per second of one thread: what a process of its own is asked for.
+    /// Only print the runs per second of so many threads: what a process of its own is asked for.
     #[arg(long, hide = true)]
-    rate: bool,
+    rate: Option<usize>,
 }
 
 /// Measurements of each kind, taken in turn; the medians are printed.
@@ -50,8 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let case = Case::read(&Cache::locate()?.set("models").join(&arguments.model))?;
     let program = Program::open(&case.program(), &[], &arguments.backend.options()?).map_err(failed)?;
     let start = Start::read(&case)?;
-    if arguments.rate {
-        println!("{}", throughput(&program, &start, 1, arguments.seconds)?);
+    if let Some(threads) = arguments.rate {
+        println!("{}", throughput(&program, &start, threads, arguments.seconds)?);
         return Ok(Outcome::Good);
     }
     let alone = outputs_of(&program, &start, arguments.runs)?;
@@ -107,9 +107,11 @@ fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) ->
         let spawn = |_| {
             scope.spawn(|| {
                 let mut session = session_of(program, start)?;
+                // Callers have inputs of their own.
+                let inputs: Vec<Value> = start.inputs.iter().map(copy_of).collect();
                 let mut count = 0u32;
                 while Instant::now() < until {
-                    session.run(&start.method, &start.inputs).map_err(failed)?;
+                    session.run(&start.method, &inputs).map_err(failed)?;
                     count += 1;
                 }
                 Ok(count)
@@ -121,12 +123,19 @@ fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) ->
     Ok(f64::from(counts.iter().sum::<u32>()) / begin.elapsed().as_secs_f64())
 }
 
+fn copy_of(input: &Value) -> Value {
+    match input {
+        Value::Tensor(tensor) => Value::Tensor(tensor.counted_apart()),
+        other => other.clone(),
+    }
+}
+
 /// Runs per second of so many processes at once, each with one session.
 fn rate_of_processes(arguments: &Arguments, processes: usize) -> Result<f64> {
     let program = std::env::current_exe().map_err(|error| Error::message(error.to_string()))?;
     let spawn = |_| {
         Command::new(&program)
-            .args(["parallel", "--rate", "--model", &arguments.model, "--backend", arguments.backend.name()])
+            .args(["parallel", "--rate", "1", "--model", &arguments.model, "--backend", arguments.backend.name()])
             .args(["--seconds", &arguments.seconds.to_string()])
             .stdout(Stdio::piped())
             .spawn()

@@ -16,7 +16,7 @@ use pteron_kernels::view::View;
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
-use pteron_runtime::reference::{Argument, check_inputs};
+use pteron_runtime::reference::{Argument, cast, check_inputs};
 use pteron_runtime::{Error, LoadMode, Multiple, Precision, Result, Value, Weights};
 use pteron_tensor::HostTensor;
 use std::collections::HashMap;
@@ -291,19 +291,6 @@ fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>]) -> Result<Vec<Value>> {
         pteron_kernels::copy::copy(run.pool, &run.target(target).map_err(at_end)?, &from);
     }
     Ok(outputs)
-}
-
-/// A copy of a tensor in another dtype.
-fn cast(tensor: &HostTensor, dtype: pteron_tensor::DType) -> Result<HostTensor> {
-    let operand = pteron_ir::ValueId(0);
-    let op = pteron_ir::Op::AsType { x: operand, scalar_type: dtype };
-    let operands = [(operand, Value::Tensor(tensor.clone()))];
-    let results =
-        pteron_runtime::reference::run_op(&op, &operands, &Limits::default(), &RunControl::default())?;
-    match results.into_iter().next() {
-        Some(Value::Tensor(tensor)) => Ok(tensor),
-        _ => Err(Error::Invalid("a cast gives no tensor".into())),
-    }
 }
 
 /// What a plan is made for: the sizes of all tensors.

@@ -35,9 +35,8 @@ impl<'a> Execution<'a> {
         Execution { inner, method, state, control, memory: Memory::default(), values, held: 0 }
     }
 
-    /// Runs all chains; the outputs in order. `buffers` are the program's, and are replaced by what they hold
-    /// afterwards.
-    pub(crate) fn run(&mut self, inputs: &[Value], buffers: &mut [HostTensor]) -> Result<Vec<Value>> {
+    /// Runs all chains; the outputs in order. `buffers` are the program's, as they were before.
+    pub(crate) fn run(&mut self, inputs: &[Value], buffers: &[HostTensor]) -> Result<Vec<Value>> {
         for &(place, number) in &self.method.buffers {
             let tensor = &buffers[number];
             self.memory.write(place, None, Value::Tensor(tensor.clone()), tensor.bytes().len() as u64);
@@ -50,11 +49,16 @@ impl<'a> Execution<'a> {
         let outputs = self.method.outputs.iter().enumerate().map(|(index, &output)| {
             self.resolve(output).map_err(|error| error.at(&self.method.name, format!("output {index}")))
         });
-        let outputs = outputs.collect::<Result<Vec<_>>>()?;
-        for &(place, number) in &self.method.buffers {
-            self.keep(place, &mut buffers[number])?;
-        }
-        Ok(outputs)
+        outputs.collect()
+    }
+
+    /// What the program's buffers hold after the run, by their numbers.
+    pub(crate) fn changed(&self, buffers: &[HostTensor]) -> Result<Vec<(usize, HostTensor)>> {
+        let kept = self.method.buffers.iter().map(|&(place, number)| {
+            let kept = self.kept(place, &buffers[number])?;
+            Ok(kept.map(|tensor| (number, tensor)))
+        });
+        kept.filter_map(Result::transpose).collect()
     }
 
     fn run_chains(&mut self) -> Result<()> {
@@ -89,15 +93,15 @@ impl<'a> Execution<'a> {
         rest.all(|instruction| matches!(instruction, Instruction::Move { .. } | Instruction::Free { .. }))
     }
 
-    /// Takes a buffer out of memory. What another tensor of the place wrote is seen as the buffer's own type;
-    /// a place that something else was written over keeps what it had.
-    fn keep(&self, place: Place, buffer: &mut HostTensor) -> Result<()> {
-        let Some(entry) = self.memory.read(place) else { return Ok(()) };
-        let Some(tensor) = entry.tensor.to_tensor()? else { return Ok(()) };
-        if tensor.bytes().len() == buffer.bytes().len() {
-            *buffer = HostTensor::new(buffer.dtype(), buffer.shape().to_vec(), tensor.bytes().clone())?;
+    /// A buffer out of memory. What another tensor of the place wrote is seen as the buffer's own type; `None` where
+    /// something else was written over the place: the buffer keeps what it had.
+    fn kept(&self, place: Place, buffer: &HostTensor) -> Result<Option<HostTensor>> {
+        let Some(entry) = self.memory.read(place) else { return Ok(None) };
+        let Some(tensor) = entry.tensor.to_tensor()? else { return Ok(None) };
+        if tensor.bytes().len() != buffer.bytes().len() {
+            return Ok(None);
         }
-        Ok(())
+        Ok(Some(HostTensor::new(buffer.dtype(), buffer.shape().to_vec(), tensor.bytes().clone())?))
     }
 
     /// Runs one instruction; the place of the next.

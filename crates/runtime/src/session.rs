@@ -68,7 +68,8 @@ impl Session {
 
     /// Runs a method that can be stopped and watched.
     pub fn run_with(&mut self, method: &str, inputs: &[Value], control: &RunControl) -> Result<Vec<Value>> {
-        let program = self.program.clone();
+        // Sessions on many threads share the program: a run touches none of its counts of holders.
+        let Session { program, state, buffers, .. } = self;
         let inner = program.inner();
         let position = program.position(method)?;
         let (plan, info) = (&inner.methods[position], &inner.infos[position]);
@@ -83,19 +84,22 @@ impl Session {
         inner.check_files()?;
         let mut control = control.clone();
         control.work.get_or_insert_with(|| Arc::new(AtomicU64::new(inner.limits.work)));
-        let mut buffers = self.buffers.clone();
-        let mut execution = Execution::new(inner, plan, self.state.as_mut(), control);
+        let mut execution = Execution::new(inner, plan, state.as_mut(), control);
         // Weights that changed under the run make its outputs worthless.
-        let outputs =
-            execution.run(inputs, &mut buffers).and_then(|outputs| inner.check_files().map(|()| outputs));
+        let outputs = execution.run(inputs, buffers).and_then(|outputs| {
+            let changed = execution.changed(buffers)?;
+            inner.check_files().map(|()| (outputs, changed))
+        });
         match outputs {
-            Ok(outputs) => {
-                self.buffers = buffers;
-                self.state.commit();
+            Ok((outputs, changed)) => {
+                for (number, tensor) in changed {
+                    buffers[number] = tensor;
+                }
+                state.commit();
                 Ok(outputs)
             }
             Err(error) => {
-                self.state.rollback();
+                state.rollback();
                 Err(error)
             }
         }

@@ -31,7 +31,7 @@ use interpret::Context;
 use kernels::Datum;
 use pteron_format::Limits;
 use pteron_ir::{Builder, Dim, Effect, Graph, Op, Output, Ssa, TensorType, Type, TypeSource, ValueId};
-use pteron_tensor::{HostTensor, Scalar};
+use pteron_tensor::{DType, HostTensor, Scalar};
 use state::ReferenceState;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -157,8 +157,7 @@ impl LoadedReference {
         let converted = graph.outputs.iter().zip(outputs).map(|(output, datum)| match (&output.ty, datum) {
             // The file declares what a caller gets: argmax gives u32 and is declared i64.
             (Type::Tensor(declared), Datum::Tensor(tensor)) => {
-                let converted = kernels::cast(&tensor, declared.dtype);
-                converted.map(Value::Tensor).map_err(|error| Error::Invalid(error.to_string()))
+                cast(&tensor, declared.dtype).map(Value::Tensor)
             }
             (_, datum) => Ok(interpret::to_value(datum)),
         });
@@ -195,6 +194,11 @@ pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
         }
     });
     arguments.collect()
+}
+
+/// A tensor in the dtype that a file declares for it; shared where it has that already.
+pub fn cast(tensor: &HostTensor, dtype: DType) -> Result<HostTensor> {
+    kernels::cast(tensor, dtype).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// Runs a graph that has no state and no inputs: the init graph of a payload.

@@ -42,7 +42,7 @@ impl<'a> Machine<'a> {
         if body.params.len() != originals.len() + carry.len() || body.results.len() < carry.len() {
             return Err(refused(MlxError::Invalid("the body does not take what the loop gives".into())));
         }
-        if self.context.tracing && steps > STEPS_AT_ONCE {
+        if self.context.is_traced() && steps > STEPS_AT_ONCE {
             return Err(refused(MlxError::Invalid(format!("a loop of {steps} steps is not traced"))));
         }
         let (slices, carried) = body.params.split_at(originals.len());
@@ -67,7 +67,7 @@ impl<'a> Machine<'a> {
                 };
                 list.push(tensor);
             }
-            if !self.context.tracing && step % STEPS_AT_ONCE == STEPS_AT_ONCE - 1 {
+            if !self.context.is_traced() && step % STEPS_AT_ONCE == STEPS_AT_ONCE - 1 {
                 self.settle(&state, &made).map_err(refused)?;
             }
         }

@@ -20,6 +20,7 @@ mod loaded;
 mod lower;
 mod machine;
 mod numbers;
+mod pieces;
 mod state;
 mod values;
 

@@ -5,15 +5,15 @@
 //! `run` returns, so a session may move to another thread.
 
 use crate::calls::Mlx;
-use crate::compiled::{Compile, Compiled, Signature, reads_back};
+use crate::compiled::{Compile, Compiled, PieceId, Replays};
 use crate::constants::Constants;
 use crate::device::DeviceArray;
 use crate::error::MlxError;
-use crate::ffi::Array;
 use crate::lower::Guard;
-use crate::machine::{Context, Note, joined, walk};
+use crate::machine::{Context, Guarded, Way, joined, walk};
 use crate::numbers::to_value;
-use crate::state::{Contents, MlxState, changed, known};
+use crate::pieces::{Piece, Pieces};
+use crate::state::{MlxState, changed, known};
 use crate::values::{ArrayType, Datum, Tensor};
 use pteron_format::Limits;
 use pteron_runtime::backend::{
@@ -28,6 +28,8 @@ pub(crate) struct GraphSet {
     pub(crate) mlx: Mlx,
     pub(crate) graphs: Arc<ProgramGraphs>,
     lives: Vec<BlockLife>,
+    /// By graph: what can be compiled of it.
+    pieces: Vec<Pieces>,
     limits: Limits,
 }
 
@@ -38,7 +40,7 @@ impl GraphSet {
         id: GraphId,
         control: &'a RunControl,
         elsewhere: u64,
-        tracing: bool,
+        way: Way<'a>,
     ) -> Context<'a> {
         Context {
             mlx: self.mlx,
@@ -48,8 +50,23 @@ impl GraphSet {
             limits: &self.limits,
             control,
             elsewhere,
-            tracing,
+            way,
         }
+    }
+
+    /// The pieces of a graph that can be compiled.
+    pub(crate) fn pieces(&self, id: GraphId) -> &[Piece] {
+        &self.pieces[id.0].pieces
+    }
+
+    /// One of them.
+    pub(crate) fn piece(&self, id: PieceId) -> &Piece {
+        &self.pieces(id.graph)[id.number]
+    }
+
+    /// The method that a graph belongs to.
+    pub(crate) fn method(&self, id: GraphId) -> &str {
+        &self.graphs.graphs[id.0].method
     }
 }
 
@@ -58,8 +75,6 @@ pub(crate) struct LoadedMlx {
     set: Arc<GraphSet>,
     /// By graph, in the graph's order.
     constants: Vec<Vec<Tensor>>,
-    /// By graph: whether it can be compiled.
-    compiles: Vec<bool>,
     compile: Compile,
     compiled: Compiled,
     mapped_bytes: u64,
@@ -90,13 +105,13 @@ impl LoadedMlx {
             });
             constants.push(made.collect::<Result<Vec<_>>>()?);
         }
-        let lives = graphs.graphs.iter().map(|graph| BlockLife::of(&graph.module.main)).collect();
-        let compiles = compilable(&mlx, compile, &graphs);
-        let set = Arc::new(GraphSet { mlx, graphs, lives, limits: options.limits.clone() });
+        let lives: Vec<_> = graphs.graphs.iter().map(|graph| BlockLife::of(&graph.module.main)).collect();
+        let pieces = compilable(&mlx, compile, &graphs, &lives);
+        let set = Arc::new(GraphSet { mlx, graphs, lives, pieces, limits: options.limits.clone() });
         let (mapped_bytes, copied_bytes) = (arrays.mapped_bytes, arrays.copied_bytes);
         tracing::info!(mapped_bytes, copied_bytes, mode = ?options.mode, "constants are with MLX");
         let compiled = Compiled::default();
-        Ok(LoadedMlx { set, constants, compiles, compile, compiled, mapped_bytes, copied_bytes })
+        Ok(LoadedMlx { set, constants, compile, compiled, mapped_bytes, copied_bytes })
     }
 
     fn run_pending(
@@ -113,97 +128,60 @@ impl LoadedMlx {
         let mlx = self.set.mlx;
         let inputs = inputs.iter().map(|value| argument(&mlx, value)).collect::<Result<Vec<_>>>()?;
         let mut contents = state.begin()?;
-        let (outputs, guards) = match self.replay(id, &inputs, &contents, control)? {
-            Some((outputs, updates, key, guards)) => {
-                contents.buffers[id.0] = updates;
-                contents.effects.key = Arc::new(key);
-                (outputs, guards)
-            }
-            None => {
-                let context = self.set.context(id, control, contents.bytes_outside(id), false);
-                let buffers = std::mem::take(&mut contents.buffers[id.0]);
-                let walked = walk(context, &self.constants[id.0], inputs, buffers, &mut contents.effects)?;
-                contents.buffers[id.0] = walked.updates;
-                let array = joined(&mlx, &walked.guards)?;
-                let notes = walked.guards.into_iter().map(|guard| guard.note).collect();
-                (walked.outputs, array.map(|array| (array, notes)))
-            }
+        // A listener wants to hear of every node.
+        let way = match control.trace {
+            Some(_) => Way::Walked,
+            None => Way::Replayed(Replays { set: &self.set, compiled: &self.compiled, when: self.compile }),
         };
-        if let Some((array, notes)) = guards {
-            check_guards(&array, notes)?;
-        }
+        let context = self.set.context(id, control, contents.bytes_outside(id), way);
+        let buffers = std::mem::take(&mut contents.buffers[id.0]);
+        let walked = walk(context, &self.constants[id.0], inputs, buffers, &mut contents.effects)?;
+        contents.buffers[id.0] = walked.updates;
+        check_guards(&mlx, walked.guards)?;
         control.check()?;
         if control.last {
             state.give_up();
         }
-        let arrays = outputs.iter().filter_map(|datum| match datum {
-            Datum::Tensor(tensor) => Some(&*tensor.array),
-            Datum::Scalar(_) => None,
-        });
+        let outputs = walked.outputs;
+        let arrays = outputs.iter().filter_map(Datum::as_tensor).map(|tensor| &*tensor.array);
         mlx.eval(arrays.chain(changed(&contents, id)?)).map_err(|error| {
             Error::Invalid(format!("method `{}`, delegate {}: {error}", graph.method, graph.delegate))
         })?;
         state.finish(contents);
         Ok(outputs.into_iter().map(to_value_of).collect())
     }
-
-    /// The graph by way of a compiled function, if there is one for these inputs.
-    #[allow(clippy::type_complexity, reason = "taken apart at once by the only caller")]
-    fn replay(
-        &self,
-        id: GraphId,
-        inputs: &[Datum],
-        contents: &Contents,
-        control: &RunControl,
-    ) -> Result<Option<(Vec<Datum>, Vec<Tensor>, Array, Option<(Array, Vec<Note>)>)>> {
-        // A listener wants to hear of every node.
-        if !self.compiles[id.0] || control.trace.is_some() {
-            return Ok(None);
-        }
-        let signature = Signature::new(id, inputs);
-        let Some(replay) = self.compiled.find(self.compile, &self.set, &signature, inputs)? else {
-            return Ok(None);
-        };
-        match replay.run(&self.constants[id.0], inputs, &contents.buffers[id.0], &contents.effects.key) {
-            Ok(made) => Ok(Some((made.outputs, made.updates, made.key, made.guards))),
-            Err(error) => {
-                // The uncompiled run says what is wrong, if it is not the trace.
-                let (method, signature_text) = (&self.set.graphs.graphs[id.0].method, signature.to_string());
-                tracing::info!(method, signature = signature_text, %error, "compiled execution: not for this signature");
-                self.compiled.refuse(&signature);
-                Ok(None)
-            }
-        }
-    }
 }
 
-/// Which graphs can be compiled; the log says why others are not.
-fn compilable(mlx: &Mlx, compile: Compile, graphs: &ProgramGraphs) -> Vec<bool> {
+/// What of the graphs can be compiled; the log says why one is cut into pieces.
+fn compilable(mlx: &Mlx, compile: Compile, graphs: &ProgramGraphs, lives: &[BlockLife]) -> Vec<Pieces> {
     if compile == Compile::Never || !mlx.device.can_compile {
         let reason =
             if compile == Compile::Never { "switched off" } else { "MLX finds no compiler for its kernels" };
         tracing::info!(reason, "compiled execution: disabled");
-        return vec![false; graphs.graphs.len()];
+        return graphs.graphs.iter().map(|_| Pieces::default()).collect();
     }
-    let each = graphs.graphs.iter().map(|graph| match reads_back(&graph.module.main) {
-        Some(op) => {
+    let each = graphs.graphs.iter().zip(lives).map(|(graph, life)| {
+        let pieces = Pieces::of(&graph.module.main, life);
+        if let Some(op) = pieces.split_by {
             let (method, delegate) = (graph.method.as_str(), graph.delegate);
             tracing::info!(
                 method,
                 delegate,
                 op,
-                "compiled execution: run in pieces, because an op reads a value back"
+                pieces = pieces.pieces.len(),
+                "compiled execution: in pieces, because an op needs a number that only the data tell"
             );
-            false
         }
-        None => true,
+        pieces
     });
     each.collect()
 }
 
 /// Computes the guards; the first that found something is the error.
-fn check_guards(array: &Array, notes: Vec<Note>) -> Result<()> {
-    let found = array.to_host()?;
+fn check_guards(mlx: &Mlx, guards: Vec<Guarded>) -> Result<()> {
+    let Some(found) = joined(mlx, &guards)? else { return Ok(()) };
+    let found = found.to_host()?;
+    let notes = guards.into_iter().flat_map(|guard| guard.notes);
     let mut found = found.as_slice::<i64>()?.iter().zip(notes);
     match found.find(|(found, _)| **found != Guard::FINE) {
         Some((&number, note)) => Err(note.error(number)),

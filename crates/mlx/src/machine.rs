@@ -4,10 +4,12 @@
 
 use crate::cache::Cache;
 use crate::calls::{Call, Mlx};
+use crate::compiled::{PieceId, Replays};
 use crate::error::{MlxError, invalid};
 use crate::ffi::Array;
 use crate::lower::{self, Guard, Operands};
 use crate::numbers;
+use crate::pieces::Piece;
 use crate::values::{ArrayType, Datum, Tensor, Values};
 use pteron_format::Limits;
 use pteron_ir::op::ResultKind;
@@ -38,8 +40,31 @@ pub(crate) struct Context<'a> {
     pub(crate) control: &'a RunControl,
     /// Bytes that others hold.
     pub(crate) elsewhere: u64,
-    /// Whether MLX traces: nothing can be read back then.
-    pub(crate) tracing: bool,
+    pub(crate) way: Way<'a>,
+}
+
+/// How a graph is gone through.
+#[derive(Clone, Copy)]
+pub(crate) enum Way<'a> {
+    /// While MLX traces: nothing can be read back.
+    Traced,
+    /// Node by node.
+    Walked,
+    /// By compiled pieces where there are some.
+    Replayed(Replays<'a>),
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn is_traced(&self) -> bool {
+        matches!(self.way, Way::Traced)
+    }
+
+    fn replays(&self) -> Option<Replays<'a>> {
+        match self.way {
+            Way::Replayed(replays) => Some(replays),
+            Way::Traced | Way::Walked => None,
+        }
+    }
 }
 
 /// What a walk gives; all of it is yet to be computed.
@@ -51,10 +76,11 @@ pub(crate) struct Walked {
     pub(crate) guards: Vec<Guarded>,
 }
 
-/// A guard and the node that set it up.
+/// What guards have found, and the nodes that set them up.
 pub(crate) struct Guarded {
+    /// As many numbers as there are notes.
     pub(crate) found: Array,
-    pub(crate) note: Note,
+    pub(crate) notes: Vec<Note>,
 }
 
 /// What is wrong with a node, for when its guard has found something.
@@ -84,10 +110,7 @@ pub(crate) fn walk(
     effects: &mut Effects,
 ) -> Result<Walked> {
     let graph = context.graph;
-    let held = vec![0; graph.values.len()];
-    let values = Values::new(graph.values.len());
-    let live = context.elsewhere.saturating_add(context.control.held);
-    let mut machine = Machine { context, effects, values, guards: Vec::new(), held, live };
+    let mut machine = Machine::new(context, effects);
     for (constant, tensor) in graph.constants.iter().zip(constants) {
         machine.values.set(constant.value, Datum::Tensor(tensor.clone()));
     }
@@ -98,7 +121,7 @@ pub(crate) fn walk(
     for (buffer, tensor) in graph.buffers.iter().zip(buffers) {
         machine.values.set(buffer.value, Datum::Tensor(tensor));
     }
-    machine.block(&graph.body, context.life)?;
+    machine.body()?;
     let outputs = graph.outputs.iter().map(|output| machine.output(output.value, &output.ty));
     let outputs = outputs.collect::<Result<_>>()?;
     let updates = graph.buffers.iter().map(|buffer| Ok(machine.values.tensor(buffer.update)?.clone()));
@@ -114,6 +137,25 @@ pub(crate) fn walk(
     Ok(Walked { outputs, updates, guards: machine.guards })
 }
 
+/// Walks the nodes of a piece: what it gives, and its guards.
+pub(crate) fn walk_piece(
+    context: Context<'_>,
+    piece: &Piece,
+    taken: Vec<Datum>,
+    effects: &mut Effects,
+) -> Result<(Vec<Datum>, Vec<Guarded>)> {
+    let mut machine = Machine::new(context, effects);
+    for (&value, datum) in piece.takes.iter().zip(taken) {
+        machine.values.set(value, datum);
+    }
+    for index in piece.nodes.clone() {
+        machine.step(&context.graph.body, context.life, index)?;
+    }
+    let gives = piece.gives.iter().map(|&value| Ok(machine.values.get(value)?.clone()));
+    let gives = gives.collect::<Result<_>>()?;
+    Ok((gives, machine.guards))
+}
+
 pub(crate) struct Machine<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) effects: &'a mut Effects,
@@ -125,6 +167,53 @@ pub(crate) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    fn new(context: Context<'a>, effects: &'a mut Effects) -> Machine<'a> {
+        let count = context.graph.values.len();
+        let live = context.elsewhere.saturating_add(context.control.held);
+        let values = Values::new(count);
+        Machine { context, effects, values, guards: Vec::new(), held: vec![0; count], live }
+    }
+
+    /// The whole graph: compiled pieces where there are, nodes elsewhere.
+    fn body(&mut self) -> Result<()> {
+        let Context { graph, life, id, .. } = self.context;
+        let pieces = self.context.replays().map_or(&[][..], |replays| replays.set.pieces(id));
+        let (mut at, mut number) = (0, 0);
+        while at < graph.body.nodes.len() {
+            while pieces.get(number).is_some_and(|piece| piece.nodes.start < at) {
+                number += 1;
+            }
+            match pieces.get(number).filter(|piece| piece.nodes.start == at) {
+                Some(piece) if self.replay(PieceId { graph: id, number }, piece)? => at = piece.nodes.end,
+                _ => {
+                    self.step(&graph.body, life, at)?;
+                    at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a piece by its compiled function; whether there was one.
+    fn replay(&mut self, id: PieceId, piece: &'a Piece) -> Result<bool> {
+        let Some(replays) = self.context.replays() else { return Ok(false) };
+        self.context.control.check()?;
+        let taken = piece.takes.iter().map(|&value| Ok(self.values.get(value)?.clone()));
+        let taken = taken.collect::<Result<Vec<Datum>>>()?;
+        let Some(replayed) = replays.run(id, piece, &taken, &self.effects.key)? else { return Ok(false) };
+        drop(taken);
+        self.effects.key = Arc::new(replayed.key);
+        if let Some((found, notes)) = replayed.guards {
+            self.guards.push(Guarded { found, notes });
+        }
+        for (&value, datum) in piece.gives.iter().zip(replayed.gives) {
+            self.set(value, datum, true);
+        }
+        let life = self.context.life;
+        life.dying[piece.nodes.clone()].iter().flatten().for_each(|&value| self.release(value));
+        Ok(true)
+    }
+
     /// An output in the dtype that the file declares: argmax gives u32 and is declared i64.
     fn output(&self, value: ValueId, declared: &Type) -> Result<Datum> {
         let datum = self.values.get(value)?.clone();
@@ -168,21 +257,25 @@ impl<'a> Machine<'a> {
     }
 
     pub(crate) fn block(&mut self, block: &'a Block, life: &'a BlockLife) -> Result<()> {
-        for (index, node) in block.nodes.iter().enumerate() {
-            self.context.control.check()?;
-            let results = match &node.op {
-                Op::If { .. } => self.branch(node, &life.nested[index]),
-                Op::Scan { .. } => self.scan(node, &life.nested[index]),
-                _ => self.node(node),
-            };
-            let results = results.map_err(|error| self.at_node(node, error))?;
-            self.trace(node, &results)?;
-            let counts = !is_view(&node.op);
-            for (&value, datum) in node.results.iter().zip(results) {
-                self.set(value, datum, counts);
-            }
-            life.dying[index].iter().for_each(|&value| self.release(value));
+        (0..block.nodes.len()).try_for_each(|index| self.step(block, life, index))
+    }
+
+    /// One node of a block.
+    fn step(&mut self, block: &'a Block, life: &'a BlockLife, index: usize) -> Result<()> {
+        let node = &block.nodes[index];
+        self.context.control.check()?;
+        let results = match &node.op {
+            Op::If { .. } => self.branch(node, &life.nested[index]),
+            Op::Scan { .. } => self.scan(node, &life.nested[index]),
+            _ => self.node(node),
+        };
+        let results = results.map_err(|error| self.at_node(node, error))?;
+        self.trace(node, &results)?;
+        let counts = !is_view(&node.op);
+        for (&value, datum) in node.results.iter().zip(results) {
+            self.set(value, datum, counts);
         }
+        life.dying[index].iter().for_each(|&value| self.release(value));
         Ok(())
     }
 
@@ -190,7 +283,7 @@ impl<'a> Machine<'a> {
     fn node(&mut self, node: &Node) -> Result<Vec<Datum>, NodeError> {
         let types = infer(&node.op, &self.values, &mut Symbols::default())?;
         if node.op.spec().result.kind == ResultKind::Scalar {
-            let number = numbers::compute(&node.op, &self.values, self.context.tracing).map_err(refused)?;
+            let number = numbers::compute(&node.op, &self.values).map_err(refused)?;
             return Ok(vec![Datum::Scalar(number)]);
         }
         let types = types.into_iter().map(array_type).collect::<Result<Vec<_>, _>>().map_err(refused)?;
@@ -198,8 +291,8 @@ impl<'a> Machine<'a> {
         let mut guards = Vec::new();
         let arrays = self.compute(node, &types, &mut guards).map_err(refused)?;
         for Guard { found, problem } in guards {
-            let note = self.note(node, problem);
-            self.guards.push(Guarded { found, note });
+            let notes = vec![self.note(node, problem)];
+            self.guards.push(Guarded { found, notes });
         }
         let tensors = arrays.into_iter().zip(types).map(|(array, ty)| Datum::Tensor(Tensor::new(array, ty)));
         Ok(tensors.collect())
@@ -220,9 +313,6 @@ impl<'a> Machine<'a> {
                 Ok(vec![bits])
             }
             Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } => {
-                if self.context.tracing {
-                    return invalid("a position cannot be read while a graph is traced");
-                }
                 let (Some(layer), Some(scale)) = (layer_id, scale) else {
                     return invalid("the node has no layer or no scale");
                 };
@@ -314,7 +404,7 @@ impl<'a> Machine<'a> {
 }
 
 /// Whether results share their operand's memory.
-fn is_view(op: &Op<pteron_ir::Ssa>) -> bool {
+pub(crate) fn is_view(op: &Op<pteron_ir::Ssa>) -> bool {
     matches!(
         op,
         Op::IdCopy { .. }
@@ -345,7 +435,10 @@ pub(crate) fn joined(mlx: &Mlx, guards: &[Guarded]) -> Result<Option<Array>, Mlx
     if guards.is_empty() {
         return Ok(None);
     }
-    let flat = guards.iter().map(|guard| mlx.one(Call::Reshape, &[&guard.found], &[]));
+    let flat = guards.iter().map(|guard| {
+        let count = guard.notes.len() as i64;
+        mlx.one(Call::Reshape, &[&guard.found], &[count])
+    });
     let flat = flat.collect::<Result<Vec<Array>, _>>()?;
-    mlx.one(Call::Stack, &flat.iter().collect::<Vec<_>>(), &[0]).map(Some)
+    mlx.one(Call::Concatenate, &flat.iter().collect::<Vec<_>>(), &[0]).map(Some)
 }

@@ -9,14 +9,13 @@ use pteron_runtime::Value;
 use pteron_tensor::{DType, Element, HostTensor, Scalar};
 
 /// The number that an op with a scalar result gives. Reading an element waits for it.
-pub(crate) fn compute(op: &Op<Ssa>, values: &Values, tracing: bool) -> Result<Scalar, MlxError> {
+pub(crate) fn compute(op: &Op<Ssa>, values: &Values) -> Result<Scalar, MlxError> {
     let int = |arg: &IntArg<ValueId>| values.int(arg).map(i128::from);
     let divided = |a: &IntArg<ValueId>, b: &IntArg<ValueId>| match (int(a)?, int(b)?) {
         (_, 0) => invalid("division by zero"),
         (a, b) => Ok((a, b, a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0))),
     };
     let value = match op {
-        Op::ItemInt { .. } if tracing => return invalid("an element cannot be read while a graph is traced"),
         Op::ItemInt { x } => {
             let tensor = values.tensor(*x)?;
             if tensor.ty.count() != 1 {

@@ -58,6 +58,15 @@ pub(crate) enum Datum {
     Scalar(Scalar),
 }
 
+impl Datum {
+    pub(crate) fn as_tensor(&self) -> Option<&Tensor> {
+        match self {
+            Datum::Tensor(tensor) => Some(tensor),
+            Datum::Scalar(_) => None,
+        }
+    }
+}
+
 /// All values of a graph, with their types for the rules.
 pub(crate) struct Values {
     data: Vec<Option<Datum>>,

@@ -143,6 +143,59 @@ fn sessions_on_many_threads_give_what_one_gives() {
     }
 }
 
+/// Keeps a row for each position and sums what is there so far; what lies before and after the position's read is long
+/// enough to be compiled.
+const KEEPER: &str = r#"
+graph "forward"
+  symbol s0 in 0..=8
+  symbol s1 in i32
+  input %0 "x": f32[1, 2]
+  input %1 "position": i64[1]
+  constant %2 "w": f32[2]
+  buffer %3 "rows": f32[8, 2] -> %10
+{
+  %4: f32[1, 2] = add(a=%0, b=%2)
+  %5: f32[1, 2] = multiply(a=%4, b=%2)
+  %6: f32[1, 2] = exp(x=%5)
+  %7: f32[1, 2] = add(a=%6, b=%4)
+  %8: int(s1) = item_int(x=%1)
+  %9: int(s1+1) = add_int(a=%8, b=1)
+  %10: f32[8, 2] = slice_update(dst=%3, update=%7, axis=0, start=%8, stop=%9)
+  %11: f32[s0, 2] = slice(x=%10, axis=0, start=0, stop=%9)
+  %12: f32[2] = sum(x=%11, axes=[0])
+  %13: f32[2] = add(a=%12, b=%2)
+  %14: f32[2] = multiply(a=%13, b=%2)
+  %15: f32[2] = exp(x=%14)
+  %16: f32[2] = add(a=%15, b=%13)
+}
+output %16 "out": f32[2]
+"#;
+
+#[test]
+fn a_graph_in_compiled_pieces_gives_what_its_nodes_give() {
+    let outputs = |compile: Compile| {
+        let mut file = File::default();
+        file.name("w", &f32s(&[2], &[0.5, -0.25]));
+        let mut method = Method::new("forward");
+        let (x, position) = (method.tensor(DType::F32, &[1, 2]), method.tensor(DType::I64, &[1]));
+        let out = method.tensor(DType::F32, &[2]);
+        method.input(x);
+        method.input(position);
+        method.output(out);
+        method.delegate(&mut file, KEEPER, &[x, position, out]);
+        file.add(method);
+        let program = Program::load("test.pte", file.bytes(), &[], &options(compile, LoadMode::Map)).unwrap();
+        let mut session = program.session().unwrap();
+        let step = |at: i64| {
+            let inputs = [f32s(&[1, 2], &[at as f32, 1.0]).into(), i64s(&[1], &[at]).into()];
+            let outputs = session.run("forward", &inputs).unwrap();
+            outputs[0].to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec()
+        };
+        (0..8).map(step).collect::<Vec<_>>()
+    };
+    assert_eq!(outputs(Compile::Always), outputs(Compile::Never));
+}
+
 #[test]
 fn a_session_moves_between_threads() {
     let program = counter(&options(Compile::Always, LoadMode::Map));

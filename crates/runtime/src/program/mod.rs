@@ -5,6 +5,7 @@
 mod arguments;
 mod buffers;
 mod files;
+mod info;
 mod init;
 mod load;
 mod metadata;
@@ -13,12 +14,11 @@ mod tensors;
 
 pub(crate) use arguments::check as check_input;
 pub(crate) use buffers::ProgramBuffer;
+pub use info::{Argument, ArgumentKind, Bound, BufferInfo, DelegateInfo, MethodInfo};
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 
-use crate::backend::{
-    Backend, BufferId, DeviceInfo, GraphId, LoadMode, Loaded, MemoryReport, Placement, Precision,
-};
+use crate::backend::{Backend, DeviceInfo, LoadMode, Loaded, MemoryReport, Placement, Precision};
 use crate::registry::Registry;
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
 use files::Files;
@@ -28,8 +28,7 @@ use pteron_format::map::MappedFile;
 use pteron_format::ptd::Ptd;
 use pteron_format::pte::Pte;
 use pteron_format::{FormatError, Limits};
-use pteron_ir::Module;
-use pteron_tensor::{Bytes, DType};
+use pteron_tensor::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,81 +89,6 @@ pub(crate) struct Inner {
     pub(crate) needs_cache: bool,
     pub(crate) buffer_infos: Vec<BufferInfo>,
     pub(crate) program_buffers: Vec<ProgramBuffer>,
-}
-
-/// One method.
-#[derive(Clone, Debug)]
-pub struct MethodInfo {
-    /// Its name in the file.
-    pub name: String,
-    /// What [`Session::run`] takes, in order.
-    pub inputs: Vec<Argument>,
-    /// What it gives, in order.
-    pub outputs: Vec<Argument>,
-    /// The delegates that it calls.
-    pub delegates: Vec<DelegateInfo>,
-    /// Portable operators by `name.overload`, with the number of calls that stand in the method.
-    pub portable: IndexMap<String, usize>,
-}
-
-/// An input or output of a method.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Argument {
-    /// Its name in the file; empty where the file has none.
-    pub name: String,
-    /// What it is.
-    pub kind: ArgumentKind,
-}
-
-/// What an input or output is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ArgumentKind {
-    /// A tensor with bounds for every dim.
-    Tensor {
-        /// Element type.
-        dtype: DType,
-        /// Dims, outermost first.
-        dims: Vec<Bound>,
-    },
-    /// An integer that may take any value: a delegate reads it.
-    Int,
-    /// A value that was fixed when the program was made, as text; only that value is accepted.
-    Fixed(String),
-}
-
-/// What is known of one dim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
-    /// The least size that the file declares; exporters overstate it, so nothing enforces it.
-    pub min: usize,
-    /// The largest size; `None` where the file sets none.
-    pub max: Option<usize>,
-}
-
-/// One delegate of a method.
-#[derive(Clone, Debug)]
-pub struct DelegateInfo {
-    /// Its number among all graphs of the program.
-    pub graph: GraphId,
-    /// Its graphs.
-    pub module: Arc<Module>,
-    /// Nodes by op name, nested ones and those of the init graph included.
-    pub ops: IndexMap<&'static str, usize>,
-    /// Bytes of the payload.
-    pub payload_bytes: u64,
-    /// Ops that the backend leaves to the reference backend, with the reason.
-    pub fallbacks: IndexMap<&'static str, String>,
-}
-
-/// A buffer that every session keeps.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BufferInfo {
-    /// Its identity.
-    pub id: BufferId,
-    /// Element type.
-    pub dtype: DType,
-    /// Dims.
-    pub shape: Vec<usize>,
 }
 
 impl Inner {

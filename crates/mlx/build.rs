@@ -42,6 +42,8 @@ mod shim {
 
     fn compile(include: &Path, library: &Path, shim: &Path, target: &str) -> Result<(), String> {
         let mut build = cc::Build::new();
+        // A sanitizer of the Rust side (fuzzing) would bring a second runtime along with the shim.
+        build.inherit_rustflags(false);
         build.cpp(true).std("c++20").pic(true).opt_level(2).define("PTERON_MLX_WANTED", wanted().as_str());
         let compiler = build.try_get_compiler().map_err(|error| error.to_string())?;
         let mut command = compiler.to_command();

@@ -12,13 +12,15 @@ use pteron_format::{Limits, lift};
 use pteron_gguf::{TensorType, Value, ValueType, Writer};
 
 use crate::Outcome;
+use crate::cache::Cache;
 use crate::error::{Doing, Error, Result};
-use crate::workspace;
+use crate::{case, mlx_setup, workspace};
 
 /// Run the fuzz targets, each for some seconds, and stop at nothing: all of them are run, then it says which found what.
 ///
-/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip. The last
-/// line is `N targets, N findings`.
+/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, those of `pt2`
+/// from the sets of `cargo xtask cases` where they are. `mlx` runs only when it is asked for, and installs MLX as
+/// `cargo xtask mlx-setup` does. The last line is `N targets, N findings`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Seconds for each target.
@@ -47,6 +49,8 @@ enum Target {
     Pt2,
     /// Random typed ops: reference = cpu.
     Cpu,
+    /// Random typed ops: reference = the real MLX.
+    Mlx,
 }
 
 /// One run of one target may hold this many MiB.
@@ -64,15 +68,23 @@ impl Target {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     require_tools()?;
-    let targets = arguments.target.map_or_else(|| Target::value_variants().to_vec(), |target| vec![target]);
+    let targets = match arguments.target {
+        Some(target) => vec![target],
+        None => Target::value_variants().iter().copied().filter(|&target| target != Target::Mlx).collect(),
+    };
     let mut findings = vec![];
     for &target in &targets {
         let name = target.name();
         let (corpus, seeds) = (folder("corpus", &name)?, folder("seeds", &name)?);
         let count = write_seeds(target, &seeds)?;
         eprintln!("{name}: {} s from {count} seeds", arguments.seconds);
-        let status = workspace::nightly()
-            .args(["fuzz", "run", "--fuzz-dir", "fuzz", "--target-dir"])
+        let mut command = workspace::nightly();
+        command.args(["fuzz", "run"]);
+        if target == Target::Mlx {
+            command.args(["--features", "mlx"]).env("MLX_PREFIX", mlx_setup::default_prefix()?);
+        }
+        let status = command
+            .args(["--fuzz-dir", "fuzz", "--target-dir"])
             .arg(workspace::scratch().join("fuzz").join("target"))
             .arg(&name)
             .args([&corpus, &seeds])
@@ -114,13 +126,50 @@ fn folder(kind: &str, target: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Fills a folder with what the sample offers to a target; says how many there are.
+/// Fills a folder with what there is for a target to begin with; says how many there are.
 fn write_seeds(target: Target, folder: &Path) -> Result<usize> {
-    if target == Target::Gguf {
-        let path = folder.join("all-types.gguf");
-        fs::write(&path, gguf_seed()?).doing("write", &path)?;
-        return Ok(1);
+    match target {
+        Target::Gguf => {
+            let path = folder.join("all-types.gguf");
+            fs::write(&path, gguf_seed()?).doing("write", &path)?;
+            Ok(1)
+        }
+        Target::Pt2 => write_exports(folder),
+        _ => write_sample(target, folder),
     }
+}
+
+/// The graphs of the exports among the cases of ops, where those have been made: the sample has no exports.
+fn write_exports(folder: &Path) -> Result<usize> {
+    let cases = Cache::locate()?.set("ops");
+    let found = if cases.is_dir() { case::find(&cases)? } else { vec![] };
+    let mut count = 0;
+    for case in found {
+        let path = case.folder.join("model.pt2");
+        let Ok(file) = File::open(&path) else { continue };
+        let mut archive = zip::ZipArchive::new(file).map_err(|error| Error::content(&path, error))?;
+        let graph = (0..archive.len()).find(|&index| {
+            let name = archive
+                .by_index(index)
+                .ok()
+                .and_then(|member| member.name().ok().map(|name| name.to_string()));
+            name.is_some_and(|name| name.ends_with("models/model.json"))
+        });
+        let Some(index) = graph else { continue };
+        let mut bytes = vec![];
+        let member = archive.by_index(index).map_err(|error| Error::content(&path, error))?;
+        member.take(LONGEST as u64 + 1).read_to_end(&mut bytes).doing("read", &path)?;
+        if bytes.len() <= LONGEST {
+            let seed = folder.join(format!("{}.json", case.name()));
+            fs::write(&seed, bytes).doing("write", &seed)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// What the packed sample offers.
+fn write_sample(target: Target, folder: &Path) -> Result<usize> {
     let path = workspace::sample();
     let file = File::open(&path).doing("open", &path)?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| Error::content(&path, error))?;

@@ -2,7 +2,7 @@
 //! it. The wheel is unpacked aside and lands by rename, so that an interrupted run leaves either all of it or nothing.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Outcome;
@@ -27,19 +27,27 @@ pub(crate) struct Arguments {
 const PACKAGE: &str = if cfg!(target_os = "macos") { "mlx-metal" } else { "mlx-cpu" };
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let prefix = prefix(arguments.package.as_deref().unwrap_or(PACKAGE), arguments.force)?;
+    println!("{}", prefix.display());
+    Ok(Outcome::Good)
+}
+
+/// Where the platform's own MLX is, installed if it was not yet.
+pub(crate) fn default_prefix() -> Result<PathBuf> {
+    prefix(PACKAGE, false)
+}
+
+fn prefix(package: &str, force: bool) -> Result<PathBuf> {
     let version = version()?;
-    let package = arguments.package.as_deref().unwrap_or(PACKAGE);
-    let cache = Cache::locate()?;
-    let folder = cache.root().join(format!("{package}-{version}"));
+    let folder = Cache::locate()?.root().join(format!("{package}-{version}"));
     let prefix = folder.join("mlx");
-    if arguments.force || !is_whole(&prefix) {
+    if force || !is_whole(&prefix) {
         install(&format!("{package}=={version}"), &folder)?;
     }
     if !is_whole(&prefix) {
         return Err(Error::content(&prefix, format!("{package} {version} has no headers and library here")));
     }
-    println!("{}", prefix.display());
-    Ok(Outcome::Good)
+    Ok(prefix)
 }
 
 /// The version that the shim is written for.
@@ -56,7 +64,7 @@ fn is_whole(prefix: &Path) -> bool {
 fn install(requirement: &str, folder: &Path) -> Result<()> {
     let mut aside = folder.as_os_str().to_owned();
     aside.push(".making");
-    let aside = std::path::PathBuf::from(aside);
+    let aside = PathBuf::from(aside);
     for leftover in [aside.as_path(), folder] {
         if leftover.exists() {
             fs::remove_dir_all(leftover).doing("remove", leftover)?;

@@ -1,5 +1,5 @@
 //! Processes that are killed at any moment of an export, a conversion or a save: what is there afterwards is what was there
-//! before or the whole new file, and the next process works.
+//! before or the whole new file, the next process works, and nothing is left of those before it.
 //!
 //! `cargo test --release -p pteron --test kill -- --kills 200` kills each of them more often than the usual 4 times.
 
@@ -135,6 +135,7 @@ impl Work {
             if before.is_empty() {
                 self.clear();
             }
+            let parts = self.parts();
             let status = match attempts % 4 {
                 0 | 1 => self.kill_after(moments.up_to(whole_run)),
                 _ => self.kill_in_writing(moments.up_to(Duration::from_millis(3)), whole_run),
@@ -143,13 +144,15 @@ impl Work {
                 continue;
             }
             tally.killed += 1;
-            tally.in_writing += usize::from(self.has_parts());
+            let is_new = |part: &PathBuf| !parts.contains(part);
+            tally.in_writing += usize::from(self.parts().iter().any(is_new));
             let after = self.landed();
             assert!(after == before || after == whole, "{} left a file that is not whole", self.name);
             tally.landed += usize::from(after == whole);
             if tally.killed.is_multiple_of(RESTART_EVERY) || tally.killed == kills {
                 assert!(self.start().wait().unwrap().success(), "{}: the next start fails", self.name);
                 assert_eq!(self.landed(), whole, "{}: the next start gives something else", self.name);
+                assert_eq!(self.parts(), Vec::<PathBuf>::new(), "{}: parts are left", self.name);
             }
         }
         tally
@@ -174,10 +177,10 @@ impl Work {
 
     /// Waits for a new file to appear before it counts the moment.
     fn kill_in_writing(&self, moment: Duration, at_most: Duration) -> ExitStatus {
-        let before = files(&self.place).len();
+        let before = files(&self.place);
         let mut child = self.start();
         let end = Instant::now() + at_most;
-        while files(&self.place).len() <= before && Instant::now() < end {
+        while files(&self.place).iter().all(|path| before.contains(path)) && Instant::now() < end {
             std::hint::spin_loop();
         }
         std::thread::sleep(moment);
@@ -190,14 +193,18 @@ impl Work {
         files(&self.place).iter().filter(|path| is_used(path)).map(|path| fs::read(path).unwrap()).collect()
     }
 
-    fn has_parts(&self) -> bool {
-        let is_part = |path: &PathBuf| is_aside(path) && fs::metadata(path).is_ok_and(|part| part.len() > 0);
-        files(&self.place).iter().any(is_part)
+    /// Files that are being written, or were when their process ended.
+    fn parts(&self) -> Vec<PathBuf> {
+        files(&self.place).into_iter().filter(|path| is_aside(path)).collect()
     }
 
+    /// Takes away what has landed. Parts stay, for the next process to find.
     fn clear(&self) {
-        fs::remove_dir_all(&self.place).unwrap();
-        fs::create_dir(&self.place).unwrap();
+        for path in files(&self.place) {
+            if is_used(&path) {
+                fs::remove_file(path).unwrap();
+            }
+        }
     }
 
     /// Puts an older file in the place of the one that landed; what is there then. A store names its files by what they
@@ -207,9 +214,8 @@ impl Work {
             return Vec::new();
         }
         for path in files(&self.place) {
-            match is_used(&path) {
-                true => fs::write(path, b"an older file").unwrap(),
-                false => fs::remove_file(path).unwrap(),
+            if is_used(&path) {
+                fs::write(path, b"an older file").unwrap();
             }
         }
         self.landed()

@@ -217,3 +217,11 @@ impl FormatError {
         }
     }
 }
+
+#[cfg(not(target_family = "wasm"))]
+impl From<pteron_aside::AsideError> for FormatError {
+    fn from(error: pteron_aside::AsideError) -> FormatError {
+        let pteron_aside::AsideError { place, action, source } = error;
+        FormatError::Io { path: place, action, source }
+    }
+}

@@ -5,8 +5,6 @@
 //! it is used.
 
 pub mod assemble;
-#[cfg(not(target_family = "wasm"))]
-mod atomic;
 pub mod bpte;
 pub mod emit;
 mod error;

@@ -262,7 +262,7 @@ pub fn write_file(
     segments: &[Segment<'_>],
     options: &WriteOptions,
 ) -> Result<u64> {
-    crate::atomic::write_file(path, |out| write(named_data, segments, options, out))
+    pteron_aside::write_file(path, |out| write(named_data, segments, options, out))
 }
 
 #[cfg(test)]

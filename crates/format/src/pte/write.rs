@@ -45,7 +45,7 @@ pub fn write_file(
     segments: &[Segment<'_>],
     options: &WriteOptions,
 ) -> Result<u64> {
-    crate::atomic::write_file(path, |out| write(program, segments, options, out))
+    pteron_aside::write_file(path, |out| write(program, segments, options, out))
 }
 
 /// The root by hand, slot by slot: its segments come from the layout, and a program is too large to clone for

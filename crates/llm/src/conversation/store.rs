@@ -7,9 +7,10 @@
 use super::{Conversation, Turn};
 use crate::tokenizer::Ends;
 use crate::{Decoder, Voice};
+use pteron_aside::{AsideError, Readers, write_aside};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What a file begins with; the number is its version.
@@ -26,7 +27,7 @@ const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs; \u{fc}ber \u{6
 #[non_exhaustive]
 #[allow(missing_docs)] // the messages say it
 pub enum StoreError {
-    #[error("cannot {action} {path}: {source}")]
+    #[error("{path}: cannot {action}: {source}")]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path} is no conversation that this version can read; it begins with {found:?}")]
     NotAConversation { path: PathBuf, found: String },
@@ -45,10 +46,15 @@ struct Stored {
     vocabulary: String,
 }
 
+impl From<AsideError> for StoreError {
+    fn from(error: AsideError) -> StoreError {
+        StoreError::Io { action: error.action, path: error.place, source: error.source }
+    }
+}
+
 impl Conversation {
     /// Writes the conversation to a file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let io = |action| move |source| StoreError::Io { action, path: path.to_owned(), source };
         let stored = Stored {
             system: self.system.clone(),
             turns: self.turns.clone(),
@@ -57,16 +63,13 @@ impl Conversation {
         };
         let body = serde_json::to_vec(&stored)
             .map_err(|error| StoreError::Damaged { path: path.to_owned(), problem: error.to_string() })?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io("create a file beside"))?;
-        writeln!(file, "{TITLE} {}", digest(&body))
-            .and_then(|()| file.write_all(&body))
-            .map_err(io("write"))?;
-        file.as_file().sync_all().map_err(io("flush to the disk"))?;
-        file.persist(path).map_err(|error| io("rename into place")(error.error))?;
-        // The rename outlives a power cut once the folder is on the disk; not every file system can do that.
-        #[cfg(unix)]
-        let _ = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        // A conversation is its owner's alone, as the history of a shell is.
+        let (_, whole) = write_aside(path, Readers::Owner, |out| {
+            writeln!(out, "{TITLE} {}", digest(&body))
+                .and_then(|()| out.write_all(&body))
+                .map_err(|source| StoreError::Io { action: "write", path: path.to_owned(), source })
+        })?;
+        whole.land()?;
         Ok(())
     }
 

@@ -46,13 +46,17 @@ impl Store {
         }
         let key = conversion_key(source.key, options);
         let waiting = || tracing::warn!(from = source.from, "another process is converting it; waiting");
-        let _lock = Lock::take(&self.root.join("locks").join(format!("converted@{key}")), waiting)?;
+        let _lock = Lock::take(&self.conversion_lock(&key), waiting)?;
         if program.is_file() {
             return Ok(program);
         }
         let partial = self.root.join("partial/converted").join(key);
         // Whoever left something here is gone: the lock is ours.
         place::remove_folder(&partial)?;
+        // The same may be so of conversions that nobody asks for again; they are in nobody's way if they stay.
+        if let Err(error) = self.sweep_conversions() {
+            tracing::warn!(%error, "what is left of an earlier conversion stays");
+        }
         let whole = partial.join("whole");
         place::make_folder(&whole)?;
         let made = whole.join(FILE);
@@ -100,6 +104,11 @@ impl Store {
         Ok(found)
     }
 
+    /// The lock of whoever is at work on a conversion, by its [`conversion_key`].
+    pub(super) fn conversion_lock(&self, key: &str) -> PathBuf {
+        self.root.join("locks").join(format!("converted@{key}"))
+    }
+
     fn conversion_place(&self, source: &Identity, options: &str) -> PathBuf {
         self.root.join("converted").join(source.key.to_string()).join(options_key(options))
     }
@@ -118,7 +127,7 @@ fn conversion_key(source: Sha256, options: &str) -> String {
 pub(super) fn lock_conversions(store: &Store, source: &str) -> Result<Vec<Lock>> {
     let mut locks = Vec::new();
     for options in place::folders(&store.root.join("converted").join(source))? {
-        let path = store.root.join("locks").join(format!("converted@{source}@{options}"));
+        let path = store.conversion_lock(&format!("{source}@{options}"));
         let busy = || Error::Busy { what: format!("the conversion {}", path.display()) };
         locks.push(Lock::try_take(&path)?.ok_or_else(busy)?);
     }

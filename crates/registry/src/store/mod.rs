@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Folders of `models` and `converted` appear whole, by one rename, and are never written to afterwards. Whatever is
-//! under `partial` without a lock was left by a process that ended in mid-work.
+//! under `partial` without a lock was left by a process that ended in mid-work: a download goes on from it, what is left
+//! of a conversion goes with the next one.
 
 mod convert;
 mod identity;

@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// Our own small files are never longer.
@@ -89,14 +89,11 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 
 /// Writes a value so that a reader sees the old one or the new one.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let folder = path.parent().unwrap_or(path);
     let failed = |error| Error::io(path, "write")(error);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    serde_json::to_writer_pretty(&mut file, value).map_err(|error| failed(error.into()))?;
-    file.write_all(b"\n").map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    pteron_aside::write_file(path, |out| {
+        serde_json::to_writer_pretty(&mut *out, value).map_err(|error| failed(error.into()))?;
+        out.write_all(b"\n").map_err(failed)
+    })
 }
 
 /// Makes names in a folder last, where the system has a way; it is a matter of power cuts only.

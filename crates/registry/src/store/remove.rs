@@ -46,6 +46,8 @@ impl Store {
             move_aside(&place, &partial)?;
             remove_folder(&partial)?;
         }
+        // What is left of conversions that were killed is of no use to any model.
+        removed.converted += self.sweep_conversions()?;
         for folder in [places, partials] {
             // Only if nothing else is in it.
             let _ = std::fs::remove_dir(folder);
@@ -64,10 +66,16 @@ impl Store {
         for source in folders(&self.root.join("converted"))? {
             bytes += self.remove_conversions_in(&source)?;
         }
+        Ok(bytes + self.sweep_conversions()?)
+    }
+
+    /// Removes what is left of conversions that ended in mid-work, and says how many bytes that were. Nobody takes them up
+    /// again: the next one begins anew. Those that are under way hold their locks.
+    pub(super) fn sweep_conversions(&self) -> Result<u64> {
         let partials = self.root.join("partial/converted");
+        let mut bytes = 0;
         for key in folders(&partials)? {
-            let lock = Lock::try_take(&self.root.join("locks").join(format!("converted@{key}")))?;
-            if lock.is_some() {
+            if Lock::try_take(&self.conversion_lock(&key))?.is_some() {
                 bytes += size_of(&partials.join(&key));
                 remove_folder(&partials.join(&key))?;
             }

@@ -4,6 +4,7 @@ use crate::{NotAHash, NotASource, Sha256};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The result of everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -76,12 +77,12 @@ pub enum Error {
         problem: String,
     },
     /// The server says no.
-    #[error("{address}: the server answers {status}{}", status_advice(*status))]
+    #[error("{address}: the server answers {refusal}")]
     Status {
         /// Where.
         address: String,
-        /// The HTTP status.
-        status: u16,
+        /// What it says.
+        refusal: Refusal,
     },
     /// A server's answer that makes no sense.
     #[error("{address}: {problem}")]
@@ -179,6 +180,42 @@ pub enum Error {
     },
 }
 
+/// A server's no.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// The hub's name for the reason, such as `GatedRepo`.
+    pub reason: Option<String>,
+    /// The hub's words.
+    pub said: Option<String>,
+    /// How long it wants to be left alone.
+    pub wait: Option<Duration>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.status)?;
+        if let Some(said) = &self.said {
+            write!(f, ", {said:?}")?;
+        }
+        f.write_str(match (self.status, self.reason.as_deref()) {
+            // The hub does not tell strangers which repositories there are.
+            (401 | 403 | 404, Some("RepoNotFound")) => {
+                " (there is no such repository, or it is private: check the name, or give a token)"
+            }
+            (404, Some("RevisionNotFound")) => " (it has no such revision)",
+            (401 | 403, _) => {
+                " (it wants to know who asks: accept the model's licence there and give a token)"
+            }
+            (404 | 410, _) => " (it has no such file)",
+            (429, _) => " (too many requests: try again later)",
+            (500..=599, _) => " (its own fault: try again later)",
+            _ => "",
+        })
+    }
+}
+
 /// One source and why it failed.
 #[derive(Debug)]
 pub struct Attempt {
@@ -186,6 +223,12 @@ pub struct Attempt {
     pub source: String,
     /// The reason.
     pub error: Box<Error>,
+}
+
+impl From<pteron_aside::AsideError> for Error {
+    fn from(error: pteron_aside::AsideError) -> Error {
+        Error::io(&error.place, error.action)(error.source)
+    }
 }
 
 impl Error {
@@ -206,8 +249,18 @@ impl Error {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Error::Network { .. } => true,
-            Error::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Error::Status { refusal, .. } => {
+                matches!(refusal.status, 408 | 425 | 429 | 500 | 502 | 503 | 504)
+            }
             _ => false,
+        }
+    }
+
+    /// How long the source wants to be left alone.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        match self {
+            Error::Status { refusal, .. } => refusal.wait,
+            _ => None,
         }
     }
 
@@ -228,7 +281,7 @@ impl Error {
     /// Whether a server wants to know who asks.
     pub fn wants_credentials(&self) -> bool {
         match self {
-            Error::Status { status, .. } => matches!(status, 401 | 403),
+            Error::Status { refusal, .. } => matches!(refusal.status, 401 | 403),
             Error::AllSources { attempts, .. } => {
                 attempts.iter().any(|attempt| attempt.error.wants_credentials())
             }
@@ -250,16 +303,6 @@ fn shortage(needed: Option<u64>, free: Option<u64>) -> String {
         (Some(needed), Some(free)) => format!(" ({needed} bytes are needed, {free} are free)"),
         (None, Some(free)) => format!(" ({free} bytes are free)"),
         _ => String::new(),
-    }
-}
-
-fn status_advice(status: u16) -> &'static str {
-    match status {
-        401 | 403 => " (it wants to know who asks: accept the model's licence there and give a token)",
-        404 | 410 => " (it has no such file)",
-        429 => " (too many requests: try again later)",
-        500..=599 => " (its own fault: try again later)",
-        _ => "",
     }
 }
 

@@ -1,6 +1,7 @@
 //! What happens while a model is fetched, told to whoever draws the bars.
 
 use crate::{Error, Sha256, Source};
+use std::time::Duration;
 
 /// Who is told.
 pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
@@ -51,8 +52,10 @@ pub enum Event<'a> {
     Retrying {
         /// What broke.
         error: &'a Error,
+        /// The pause.
+        after: Duration,
     },
-    /// Nobody had stated size and hash of what was fetched; they are recorded as found.
+    /// The registry does not state size and hash of what was fetched; they are recorded as found.
     Recorded {
         /// Bytes.
         size: u64,

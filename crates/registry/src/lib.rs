@@ -18,7 +18,7 @@ mod store;
 
 pub use catalogue::{Export, FileKind, Model, Platform, Registry, Variant};
 pub use digest::{NotAHash, Sha256};
-pub use error::{Attempt, Error, Result};
+pub use error::{Attempt, Error, Refusal, Result};
 pub use event::{Event, Listener};
 pub use fetch::Network;
 pub use resolve::{Considered, Resolution, Verdict, Wish};

@@ -4,61 +4,11 @@
 
 mod support;
 
-use pteron_registry::{Error, Event, Identity, Network, Registry, Sha256, Store, Variant, Wish};
+use pteron_registry::{Error, Event, Identity, Network, Sha256};
 use std::path::Path;
 use std::time::Duration;
-use support::{Page, Server, noise};
-use tempfile::TempDir;
-
-/// A store in a folder of its own, and a registry of one model with one variant.
-struct Bench {
-    folder: TempDir,
-    server: Server,
-    store: Store,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::start();
-        let network = Network {
-            hub: server.address.clone(),
-            hub_token: Some("secret".to_owned()),
-            patience: Duration::from_millis(500),
-            pause: Duration::from_millis(1),
-            retries: 3,
-        };
-        let store = Store::open(&folder.path().join("store")).unwrap().with_network(network);
-        Bench { folder, server, store }
-    }
-
-    /// Fetches and tells what happened.
-    fn fetch(&self, variant: &Variant) -> (Result<Vec<u8>, Error>, Vec<String>) {
-        let mut told = Vec::new();
-        let fetched = self.store.fetch(variant, &mut |event| match event {
-            Event::Bytes { .. } => {}
-            other => told.push(format!("{other:?}")),
-        });
-        (fetched.map(|installed| std::fs::read(installed.path).unwrap_or_default()), told)
-    }
-
-    fn leftovers(&self) -> u64 {
-        self.store.partials().unwrap().iter().map(|partial| partial.bytes).sum()
-    }
-}
-
-/// A variant that is one file.
-fn file(sha256: Option<&[u8]>, sources: &[&str]) -> Variant {
-    let hash = sha256.map(|bytes| format!("sha256 = '{}'\nsize = {}", Sha256::of(bytes), bytes.len()));
-    variant(&format!("kind = 'gguf'\nfile = 'm.gguf'\n{}\nsources = {sources:?}", hash.unwrap_or_default()))
-}
-
-fn variant(table: &str) -> Variant {
-    let text = format!("[models.m]\nlicence = 'MIT'\n[[models.m.variants]]\nname = 'v'\n{table}");
-    let registry = Registry::built_in().unwrap().with("test", &text).unwrap();
-    let wish = Wish { platform: pteron_registry::Platform::here(), backend: None, present: &["cpu"] };
-    registry.resolve(Some("m"), &wish).unwrap().variant.clone()
-}
+use support::bench::{Bench, file, quick};
+use support::{Page, noise};
 
 #[test]
 fn a_file_lands_whole_and_is_not_fetched_twice() {
@@ -116,10 +66,6 @@ fn a_source_that_never_gets_further_is_given_up_and_another_goes_on_from_there()
     assert_eq!(stopped.fetch(&file(Some(&bytes), &[&second])).0.unwrap(), bytes);
     let last = stopped.server.requests().pop().unwrap();
     assert_eq!(last.headers["range"], "bytes=250000-");
-}
-
-fn quick() -> Network {
-    Network { retries: 0, pause: Duration::from_millis(1), ..Network::default() }
 }
 
 #[test]
@@ -277,78 +223,6 @@ fn without_a_hash_only_the_same_version_is_taken_up_again() {
 }
 
 #[test]
-fn the_hub_states_a_hash_before_the_file_comes() {
-    let bench = Bench::new();
-    let bytes = noise(50_000, 15);
-    let stated = |hash: Sha256| Page {
-        headers: vec![("X-Linked-Etag".to_owned(), format!("\"{hash}\""))],
-        ..Page::of(&bytes)
-    };
-    bench.server.put("/org/repo/resolve/main/m.gguf", stated(Sha256::of(b"other")));
-    let variant = file(Some(&bytes), &["hf:org/repo/m.gguf"]);
-    let message = bench.fetch(&variant).0.unwrap_err().to_string();
-    assert!(message.contains(&Sha256::of(b"other").to_string()), "{message}");
-    assert!(bench.server.requests().iter().all(|request| request.method == "HEAD"));
-    bench.server.put("/org/repo/resolve/main/m.gguf", stated(Sha256::of(&bytes)));
-    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
-    assert_eq!(bench.server.requests()[0].headers["authorization"], "Bearer secret");
-}
-
-#[test]
-fn a_token_stays_with_the_hub() {
-    let bench = Bench::new();
-    let elsewhere = Server::start();
-    let bytes = noise(1000, 16);
-    // Another name of this machine is another host.
-    let target = elsewhere.put("/cdn", Page::of(&bytes)).replace("127.0.0.1", "localhost");
-    bench.server.put("/org/repo/resolve/main/m.gguf", Page { redirect: Some(target), ..Page::default() });
-    assert_eq!(bench.fetch(&file(Some(&bytes), &["hf:org/repo/m.gguf"])).0.unwrap(), bytes);
-    assert!(elsewhere.requests().iter().all(|request| !request.headers.contains_key("authorization")));
-}
-
-#[test]
-fn a_repository_is_fetched_as_a_folder_of_one_version() {
-    let bench = Bench::new();
-    let weights = noise(300_000, 17);
-    let list = serde_json::json!({ "sha": "abc123", "siblings": [
-        { "rfilename": "model.safetensors", "size": 300_000,
-          "lfs": { "sha256": Sha256::of(&weights), "size": 300_000, "pointerSize": 134 } },
-        { "rfilename": "config.json", "size": 2 },
-        { "rfilename": "README.md", "size": 5 },
-        { "rfilename": "additional_chat_templates/tools.jinja", "size": 4 },
-    ]});
-    bench.server.put("/api/models/org/repo/revision/main?blobs=true", Page::of(list.to_string().as_bytes()));
-    let broken = Page { breaks: Some((1, 100_000)), ..Page::of(&weights) };
-    bench.server.put("/org/repo/resolve/abc123/model.safetensors", broken);
-    bench.server.put("/org/repo/resolve/abc123/config.json", Page::of(b"{}"));
-    bench.server.put("/org/repo/resolve/abc123/additional_chat_templates/tools.jinja", Page::of(b"tool"));
-    let variant = variant("kind = 'folder'\nsources = ['hf:org/repo']");
-    let installed = bench.store.fetch(&variant, &mut |_| {}).unwrap();
-    let read = |name: &str| std::fs::read(installed.path.join(name)).unwrap();
-    assert_eq!(read("model.safetensors"), weights);
-    assert_eq!(read("config.json"), b"{}");
-    assert_eq!(read("additional_chat_templates/tools.jinja"), b"tool");
-    assert!(!installed.path.join("README.md").exists());
-    assert_eq!(installed.record.size, 300_006);
-    assert!(!installed.record.verified && installed.record.files[2].verified);
-    assert!(installed.check().unwrap().is_empty());
-}
-
-#[test]
-fn a_list_of_files_that_leads_out_of_the_folder_is_refused() {
-    let bench = Bench::new();
-    for name in ["../x.json", "/etc/x.json", "additional_chat_templates/../../x.json", "C:x.json"] {
-        let list = serde_json::json!({ "sha": "abc", "siblings": [{ "rfilename": name, "size": 1 }] });
-        bench
-            .server
-            .put("/api/models/org/repo/revision/main?blobs=true", Page::of(list.to_string().as_bytes()));
-        let variant = variant("kind = 'folder'\nsources = ['hf:org/repo']");
-        assert!(bench.fetch(&variant).0.is_err(), "{name}");
-    }
-    assert!(bench.server.requests().iter().all(|request| request.path.starts_with("/api/")));
-}
-
-#[test]
 fn a_path_is_copied_and_checked() {
     let bench = Bench::new();
     let bytes = noise(100_000, 18);
@@ -425,6 +299,31 @@ fn a_conversion_is_made_once_and_leaves_nothing_when_it_fails() {
     for hostile in ["..", "../models", "/", ""] {
         assert!(matches!(bench.store.remove(hostile), Err(Error::NotInstalled { .. })), "{hostile}");
     }
+}
+
+#[test]
+fn what_killed_conversions_left_goes_with_the_next_one_and_what_is_under_way_stays() {
+    let bench = Bench::new();
+    let source = bench.folder.path().join("m.gguf");
+    std::fs::write(&source, b"weights").unwrap();
+    let source = Identity::of_paths(&[&source]).unwrap();
+    let partials = bench.store.root().join("partial/converted");
+    let killed = partials.join("somebody@else/whole");
+    std::fs::create_dir_all(&killed).unwrap();
+    std::fs::write(killed.join("model.pte"), b"half").unwrap();
+    let write = |path: &Path| {
+        std::fs::write(path, b"program").unwrap();
+        Ok::<(), Error>(())
+    };
+    let made = bench.store.converted(&source, "4w", |path| {
+        assert!(!killed.exists());
+        write(path)?;
+        bench.store.converted(&source, "8w", write)?;
+        assert!(path.exists());
+        Ok::<(), Error>(())
+    });
+    assert_eq!(std::fs::read(made.unwrap()).unwrap(), b"program");
+    assert_eq!(std::fs::read_dir(partials).unwrap().count(), 0);
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code, reason = "other tests use more of the server")]
 mod support;
 
 use pteron_registry::{Error, Identity, Network, Platform, Registry, Sha256, Store, Variant, Wish};
@@ -95,6 +94,10 @@ fn kill(kills: usize) {
     let installed = store.installed(&variant(&url)).unwrap().unwrap();
     assert!(installed.check().unwrap().is_empty());
     assert_eq!(std::fs::read(&store.conversions().unwrap()[0].path).unwrap(), bytes);
+    for left in ["partial/models/m", "partial/converted"] {
+        let there = std::fs::read_dir(folder.path().join(left)).map_or(0, Iterator::count);
+        assert_eq!(there, 0, "{left} is not empty");
+    }
     store.remove("m").unwrap();
     assert!(store.partials().unwrap().is_empty() && store.conversions().unwrap().is_empty());
 }

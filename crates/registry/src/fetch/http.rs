@@ -2,18 +2,24 @@
 
 use super::incoming::{BLOCK, Resume, Sink};
 use super::{Network, Origin, Wanted};
-use crate::{Error, Listener, Result};
+use crate::{Error, Listener, Refusal, Result};
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
+use ureq::config::RedirectAuthHeaders;
 use ureq::http::Response;
 use ureq::http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE, TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE, RETRY_AFTER,
+    TRANSFER_ENCODING,
 };
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 /// Redirects that are followed.
-const REDIRECTS: u32 = 10;
+pub(super) const REDIRECTS: u32 = 10;
+
+/// Characters of a server's words that are shown.
+const MOST_SAID: usize = 300;
 
 /// One agent and whom it tells who we are.
 pub(super) struct Client {
@@ -22,7 +28,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client that sends the token, if there is one, with every request, but never on to where it is redirected.
+    /// A client that sends the token, if there is one, with every request, and on to where it is redirected on the same
+    /// host, but never to another.
     pub(super) fn new(network: &Network, token: Option<&str>) -> Client {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::PlatformVerifier)
@@ -31,6 +38,7 @@ impl Client {
         let agent = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
             .user_agent(concat!("pteron/", env!("CARGO_PKG_VERSION")))
             .timeout_resolve(Some(network.patience))
             .timeout_connect(Some(network.patience))
@@ -50,7 +58,7 @@ impl Client {
         self.request(self.agent.get(url), url, headers, REDIRECTS)
     }
 
-    /// What is known of a file without reading it, from the first server that is asked.
+    /// What is known of a file without reading it, from the first address that is asked.
     pub(super) fn head(&self, url: &str) -> Result<Response<Body>> {
         self.request(self.agent.head(url), url, &[], 0)
     }
@@ -120,7 +128,7 @@ pub(super) fn download(client: &Client, url: &str, resume: &Resume, sink: &mut S
         }
         // There is no such range: what we have is of another version.
         416 if resume.at > 0 => return download(client, url, &Resume::default(), sink),
-        status => return Err(Error::Status { address: url.to_owned(), status }),
+        _ => return Err(refused(url, &answer)),
     };
     if total.is_none() && text(&answer, TRANSFER_ENCODING).is_none() && !sink.knows_the_end() {
         let problem = "neither the server nor the registry says how long the file is, so that half of it could not be \
@@ -168,6 +176,28 @@ fn content_range(answer: &Response<Body>) -> Option<(u64, Option<u64>)> {
 
 fn number(answer: &Response<Body>, name: ureq::http::HeaderName) -> Option<u64> {
     text(answer, name)?.parse().ok()
+}
+
+/// The error of an answer that is none.
+pub(super) fn refused(url: &str, answer: &Response<Body>) -> Error {
+    let words = |name| text(answer, name).map(|words| words.chars().take(MOST_SAID).collect());
+    let refusal = Refusal {
+        status: answer.status().as_u16(),
+        reason: words("x-error-code"),
+        said: words("x-error-message"),
+        wait: wait(answer),
+    };
+    Error::Status { address: url.to_owned(), refusal }
+}
+
+/// How long the server wants to be left alone: as the standard has it, or in the hub's `RateLimit: "api";r=0;t=56`.
+fn wait(answer: &Response<Body>) -> Option<Duration> {
+    let of_limit = || {
+        let spent =
+            text(answer, "ratelimit").filter(|limit| limit.split(';').any(|part| part.trim() == "r=0"))?;
+        spent.split(';').find_map(|part| part.trim().strip_prefix("t=")?.parse().ok())
+    };
+    number(answer, RETRY_AFTER).or_else(of_limit).map(Duration::from_secs)
 }
 
 /// A header's text.

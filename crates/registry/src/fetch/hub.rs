@@ -3,12 +3,13 @@
 //! The hub states the SHA-256 of large files, in the list of a repository and in the headers of a file. Where the
 //! registry knows a hash too, other bytes are refused before they are fetched.
 
-use super::http::{Client, download, text};
+use super::http::{Client, REDIRECTS, download, refused, text};
 use super::incoming::{Resume, Sink};
 use super::{Network, Origin, Wanted};
 use crate::{Error, Hub, Listener, Result, Sha256};
 use serde::Deserialize;
 use std::io::Read;
+use ureq::http::header::LOCATION;
 
 /// The list of a repository's files is never longer.
 const MAX_LIST: u64 = 16 << 20;
@@ -63,27 +64,59 @@ impl<'a> HubOrigin<'a> {
         format!("{}/{repository}/resolve/{}/{}", self.endpoint, self.revision(), escape(file))
     }
 
+    /// Size and hash that the hub states of a file, where it does: those of large files. It answers for them itself, and
+    /// may first send to where a repository has moved.
+    fn stated(&self, address: &str) -> Result<(Option<u64>, Option<Sha256>)> {
+        let mut place = address.to_owned();
+        for _ in 0..REDIRECTS {
+            let answer = self.client.head(&place)?;
+            let size = text(&answer, "x-linked-size").and_then(|size| size.parse().ok());
+            let hash = text(&answer, "x-linked-etag").and_then(|tag| tag.trim_matches('"').parse().ok());
+            let moved = text(&answer, LOCATION).and_then(|place| self.inside(place));
+            match (answer.status().as_u16(), moved) {
+                (400.., _) => return Err(refused(address, &answer)),
+                (300.., Some(moved)) if size.is_none() && hash.is_none() => place = moved,
+                _ => return Ok((size, hash)),
+            }
+        }
+        Err(Error::Answer {
+            address: address.to_owned(),
+            problem: "it is sent from place to place".to_owned(),
+        })
+    }
+
+    /// A place on the hub's own host, as an address.
+    fn inside(&self, place: &str) -> Option<String> {
+        let (scheme, rest) = self.endpoint.split_once("://")?;
+        let host = format!("{scheme}://{}", rest.split('/').next()?);
+        match place.strip_prefix(&host).unwrap_or(place) {
+            path if path.starts_with('/') && !path.starts_with("//") => Some(format!("{host}{path}")),
+            _ => None,
+        }
+    }
+
     /// Refuses a file that the hub itself says is another one.
     fn check_stated(&self, wanted: &Wanted, address: &str) -> Result<()> {
-        let answer = self.client.head(address)?;
-        let status = answer.status().as_u16();
-        if status >= 400 {
-            return Err(Error::Status { address: address.to_owned(), status });
-        }
+        let (size, hash) = self.stated(address)?;
         let (file, from) = (wanted.path.clone(), address.to_owned());
-        let size = text(&answer, "x-linked-size").and_then(|size| size.parse().ok());
         if let (Some(wanted), Some(found)) = (wanted.size, size)
             && wanted != found
         {
             return Err(Error::WrongSize { file, from, wanted, found });
         }
-        let hash = text(&answer, "x-linked-etag").and_then(|tag| tag.trim_matches('"').parse().ok());
         if let (Some(wanted), Some(found)) = (wanted.sha256, hash)
             && wanted != found
         {
             return Err(Error::WrongHash { file, from, wanted, found });
         }
         Ok(())
+    }
+
+    /// The file of a source that names one.
+    fn named_file(&self) -> Result<&str> {
+        let from = || format!("hf:{}", self.hub.repository);
+        let problem = "is a repository; name the file in it";
+        self.hub.file.as_deref().ok_or_else(|| Error::Unfit { from: from(), problem })
     }
 }
 
@@ -93,9 +126,8 @@ impl Origin for HubOrigin<'_> {
         let address =
             format!("{}/api/models/{repository}/revision/{}?blobs=true", self.endpoint, self.hub.revision());
         let answer = self.client.get(&address, &[])?;
-        let status = answer.status().as_u16();
-        if status != 200 {
-            return Err(Error::Status { address, status });
+        if answer.status().as_u16() != 200 {
+            return Err(refused(&address, &answer));
         }
         let wrong = |problem: String| Error::Answer { address: address.clone(), problem };
         let mut bytes = Vec::new();
@@ -117,14 +149,14 @@ impl Origin for HubOrigin<'_> {
             .collect()
     }
 
+    fn complete(&mut self, wanted: &Wanted) -> Result<Wanted> {
+        let (size, sha256) = self.stated(&self.address(self.named_file()?))?;
+        Ok(Wanted { path: wanted.path.clone(), size: wanted.size.or(size), sha256 })
+    }
+
     fn pour(&mut self, wanted: &Wanted, resume: &Resume, sink: &mut Sink<'_>) -> Result<()> {
         let listed = self.commit.is_some();
-        let file = if listed { Some(&wanted.path) } else { self.hub.file.as_ref() };
-        let Some(file) = file else {
-            let from = format!("hf:{}", self.hub.repository);
-            return Err(Error::Unfit { from, problem: "is a repository; name the file in it" });
-        };
-        let address = self.address(file);
+        let address = self.address(if listed { &wanted.path } else { self.named_file()? });
         if !listed && resume.at == 0 {
             self.check_stated(wanted, &address)?;
         }

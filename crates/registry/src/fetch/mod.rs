@@ -69,6 +69,11 @@ trait Origin {
     /// The files of a folder, with what the origin states of them.
     fn list(&mut self, listener: Listener<'_>) -> Result<Vec<Wanted>>;
 
+    /// A file of which nobody has stated the hash, with what the origin itself states of it.
+    fn complete(&mut self, file: &Wanted) -> Result<Wanted> {
+        Ok(file.clone())
+    }
+
     /// Pours the bytes of a file into the sink, from where [`Resume`] says if it can.
     fn pour(&mut self, file: &Wanted, resume: &Resume, sink: &mut Sink<'_>) -> Result<()>;
 
@@ -96,7 +101,7 @@ pub(crate) fn fetch(
         match from_source(variant, source, partial, network, listener) {
             Ok(files) => {
                 let record = Record::new(variant.kind, source.to_string(), files);
-                if !record.verified {
+                if !record.verified || variant.sha256.is_none() {
                     listener(Event::Recorded { size: record.size, sha256: record.sha256 });
                 }
                 store::write_json(&whole.join("record.json"), &record)?;
@@ -128,10 +133,14 @@ fn from_source(
     };
     let wanted = match (variant.kind, &variant.file) {
         (FileKind::Gguf | FileKind::Pte, Some(file)) => {
-            vec![Wanted { path: file.clone(), size: variant.size, sha256: variant.sha256 }]
+            let file = Wanted { path: file.clone(), size: variant.size, sha256: variant.sha256 };
+            vec![match file.sha256 {
+                Some(_) => file,
+                None => transfer::patiently(network, listener, |_| origin.complete(&file))?,
+            }]
         }
         _ => {
-            let mut listed = origin.list(listener)?;
+            let mut listed = transfer::patiently(network, listener, |listener| origin.list(listener))?;
             check_list(source, &listed)?;
             listed.sort_by(|a, b| a.size.cmp(&b.size).then_with(|| a.path.cmp(&b.path)));
             listed

@@ -1,5 +1,9 @@
 //! A web server for tests: what it holds, and how it misbehaves, is given file by file.
 
+#![allow(dead_code)] // each test file uses its part
+
+pub(crate) mod bench;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +20,7 @@ pub(crate) struct Page {
     pub(crate) ranges: bool,
     /// The status, if not 200 or 206.
     pub(crate) status: Option<u16>,
-    /// Where to go instead.
+    /// Where to go instead, with status 302 unless another is given.
     pub(crate) redirect: Option<String>,
     /// The answer ends with the connection, and nothing says where.
     pub(crate) endless: bool,
@@ -103,10 +107,12 @@ impl Server {
             let page = pages.get_mut(&request.path);
             let now = page.as_deref().cloned();
             // What happens only so often is counted here.
-            if let Some(page) = page.filter(|_| request.method == "GET") {
-                page.breaks = page.breaks.and_then(|(times, at)| (times > 1).then(|| (times - 1, at)));
+            if let Some(page) = page {
                 page.fails_first =
                     page.fails_first.and_then(|(times, code)| (times > 1).then(|| (times - 1, code)));
+                if request.method == "GET" {
+                    page.breaks = page.breaks.and_then(|(times, at)| (times > 1).then(|| (times - 1, at)));
+                }
             }
             now.unwrap_or(Page { status: Some(404), ..Page::default() })
         };
@@ -131,7 +137,7 @@ impl Server {
         }
         status = page.status.unwrap_or(status);
         if let Some(location) = &page.redirect {
-            status = 302;
+            status = page.status.unwrap_or(302);
             head += &format!("Location: {location}\r\n");
         }
         for (name, value) in &page.headers {

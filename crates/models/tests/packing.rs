@@ -70,14 +70,20 @@ impl WeightSource for Unpacked {
     }
 }
 
+/// Every scheme, whole numbers with and without zero points, and the largest error that is stated of it.
 fn packings() -> Vec<(Packing, f32)> {
-    let parse = |name: &str| name.parse::<Packing>().unwrap();
-    let affine = ["2w", "3w", "4w", "5w", "6w", "8w"].into_iter().flat_map(|name| {
-        // Half a step of the range, plus what rounding the scale costs.
-        let step = 1.1 / (1u32 << (parse(name).scheme().bits() - 1)) as f32;
-        [(parse(name), step), (parse(name).with_zero_points(true), step)]
-    });
-    affine.chain([(parse("mxfp4"), 0.35), (parse("nvfp4"), 0.2), (parse("mxfp8"), 0.07)]).collect()
+    let stated = include_str!("../../../docs/quantization.md");
+    let mut packings = Vec::new();
+    for row in stated.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let packing: Packing = cells[0].trim_matches('`').parse().unwrap();
+        let bound = cells[4].parse().unwrap();
+        packings.push((packing, bound));
+        let with_zero_points = packing.with_zero_points(true);
+        packings.extend(with_zero_points.zero_points().then_some((with_zero_points, bound)));
+    }
+    assert_eq!(packings.len(), 15);
+    packings
 }
 
 #[test]
@@ -104,7 +110,7 @@ fn packed_programs_compute_what_their_unpacked_weights_do() {
 }
 
 #[test]
-fn the_quantiser_keeps_weights_within_half_a_step() {
+fn the_quantiser_keeps_each_weight_within_its_bound() {
     let floats = RandomWeights::new(3);
     let shape = [HIDDEN, 64];
     let name = "model.layers.0.mlp.down_proj.weight";

@@ -120,7 +120,7 @@ fn what_is_not_built_is_refused() {
         (qwen(json!({"num_hidden_layers": 2, "layer_types": slides})), "`use_sliding_window` switches"),
         (gemma3(json!({"sliding_window": null})), "`sliding_window` is null"),
         (gemma4(json!({"num_hidden_layers": 2, "num_kv_shared_layers": 2})), "leaves none with keys"),
-        (llama(json!({"hidden_act": "prelu"})), "known are silu, gelu"),
+        (llama(json!({"hidden_act": "prelu"})), "known are silu, swish"),
         (gemma4(json!({"enable_moe_block": true})), "`enable_moe_block` is true"),
         (gemma4(json!({"use_bidirectional_attention": "all"})), "use_bidirectional_attention"),
         (gemma4(json!({"per_layer_config": {"0": {"head_dim": 8}}})), "makes layer 0 unlike"),

@@ -1,57 +1,9 @@
 //! The gated feed-forward network.
 
-use pteron_ir::{Op, ValueId};
+use pteron_ir::ValueId;
 
-use super::{bias, linear, matrix};
+use super::{Activation, bias, linear, matrix};
 use crate::{ModelError, Net};
-
-/// What the gate goes through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU by its tanh form.
-    GeluTanh,
-    /// GELU by the error function.
-    Gelu,
-    /// `x * sigmoid(1.702 x)`.
-    QuickGelu,
-    /// What is above zero.
-    Relu,
-    /// Its square.
-    SquaredRelu,
-    /// The logistic function.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-}
-
-impl Activation {
-    /// Applies it.
-    pub fn apply(self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
-        match self {
-            Activation::Silu => net.op(Op::Silu { x }),
-            Activation::GeluTanh => net.op(Op::Gelu { x, approximate: "tanh".to_owned() }),
-            Activation::Gelu => net.op(Op::Gelu { x, approximate: "none".to_owned() }),
-            Activation::QuickGelu => {
-                let gate = net.scaled(x, 1.702)?;
-                let gate = net.op(Op::Sigmoid { x: gate })?;
-                net.multiply(x, gate)
-            }
-            Activation::Relu => {
-                let dtype = net.activations();
-                let zero = net.scalar(0.0, dtype);
-                net.op(Op::Maximum { a: x, b: zero })
-            }
-            Activation::SquaredRelu => {
-                let above = Activation::Relu.apply(net, x)?;
-                net.multiply(above, above)
-            }
-            Activation::Sigmoid => net.op(Op::Sigmoid { x }),
-            Activation::Tanh => net.op(Op::Tanh { x }),
-        }
-    }
-}
 
 /// One layer's feed-forward network.
 #[derive(Clone, Copy, Debug)]

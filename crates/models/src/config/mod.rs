@@ -178,22 +178,10 @@ impl Config {
     /// What the gate of the MLP goes through.
     pub(crate) fn activation(&self, key: &str, default: Activation) -> Result<Activation, ConfigError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        match value.as_str() {
-            Some("silu" | "swish") => Ok(Activation::Silu),
-            Some("gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate") => {
-                Ok(Activation::GeluTanh)
-            }
-            Some("gelu" | "gelu_python") => Ok(Activation::Gelu),
-            Some("quick_gelu") => Ok(Activation::QuickGelu),
-            Some("relu") => Ok(Activation::Relu),
-            Some("relu2") => Ok(Activation::SquaredRelu),
-            Some("sigmoid") => Ok(Activation::Sigmoid),
-            Some("tanh") => Ok(Activation::Tanh),
-            _ => Err(ConfigError(format!(
-                "`{key}` is {}; known are silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, sigmoid and tanh",
-                shown(value)
-            ))),
-        }
+        value.as_str().and_then(Activation::named).ok_or_else(|| {
+            let known: Vec<&str> = Activation::names().collect();
+            ConfigError(format!("`{key}` is {}; known are {}", shown(value), known.join(", ")))
+        })
     }
 }
 

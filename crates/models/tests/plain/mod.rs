@@ -183,7 +183,7 @@ impl Decoder {
             Activation::SquaredRelu => x.max(0.0).powi(2),
             Activation::Sigmoid => sigmoid(x),
             Activation::Tanh => x.tanh(),
-            Activation::Gelu => panic!("no plain form"),
+            other => panic!("{other:?} has no plain form"),
         }
     }
 

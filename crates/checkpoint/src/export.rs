@@ -32,8 +32,8 @@ pub struct ExportOptions {
     pub chunk: Option<usize>,
     /// Where keys and values are kept.
     pub kv: KvCache,
-    /// Whether there is a second method `forward_all` with the logits of all positions.
-    pub all_logits: bool,
+    /// Whose logits there are.
+    pub logits: Logits,
 }
 
 impl Default for ExportOptions {
@@ -44,7 +44,7 @@ impl Default for ExportOptions {
             context: None,
             chunk: None,
             kv: KvCache::InGraph,
-            all_logits: false,
+            logits: Logits::Last,
         }
     }
 }
@@ -58,7 +58,7 @@ impl ExportOptions {
             context,
             chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(context)),
             quantization: self.quantization.clone(),
-            logits: if self.all_logits { Logits::Both } else { Logits::Last },
+            logits: self.logits,
             kv: self.kv,
         }
     }
@@ -180,7 +180,7 @@ impl<'c> Export<'c> {
                     KvCache::InGraph => "in-graph",
                     KvCache::OffGraph => "off-graph",
                 },
-                "all_logits": options.logits == Logits::Both,
+                "all_logits": options.logits != Logits::Last,
             },
         })
     }

@@ -8,7 +8,7 @@ use pteron_checkpoint::{Checkpoint, ExportOptions, export};
 use pteron_companion::TokenizerFormat;
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
-use pteron_models::KvCache;
+use pteron_models::{KvCache, Logits};
 use pteron_tensor::DType;
 use safetensors::tensor::Dtype;
 use serde_json::json;
@@ -149,9 +149,13 @@ fn tokenizer_files_are_told_apart() {
 #[test]
 fn the_same_checkpoint_gives_the_same_bytes() {
     let folder = folder(&llama_config(), &plain_llama());
-    for (kv, all_logits) in [(KvCache::InGraph, false), (KvCache::InGraph, true), (KvCache::OffGraph, true)] {
-        let mut options =
-            ExportOptions { kv, all_logits, activations: DType::BF16, ..ExportOptions::default() };
+    for (kv, logits) in [
+        (KvCache::InGraph, Logits::Last),
+        (KvCache::InGraph, Logits::All),
+        (KvCache::InGraph, Logits::Both),
+        (KvCache::OffGraph, Logits::Both),
+    ] {
+        let mut options = ExportOptions { kv, logits, activations: DType::BF16, ..ExportOptions::default() };
         options.quantization.scheme = Some("4w".parse().unwrap());
         let file = exported(folder.path(), &options).unwrap();
         assert_eq!(file, exported(folder.path(), &options).unwrap());

@@ -1,31 +1,21 @@
 //! Talking to language models that ExecuTorch exported, through the binary, with a vocabulary of single characters.
+//!
+//! The models are those of the packed sample; where `PTERON_CASES` names the folder that `cargo xtask cases` filled, all
+//! of its set `models`.
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
+mod model_cases;
 mod support;
 
+use model_cases::{Case, model_cases};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use support::{Folder, Run, character_tokenizer, characters, pteron, sample};
 
-/// Models of the packed sample that write tokens: one for each vocabulary of metadata, position input and cache.
-const WRITERS: [&str; 4] = ["llama_f32", "llama_4w_tied", "llama_offgraph", "gemma3_ring"];
-
 fn text_of(tokens: &[u64]) -> String {
     tokens.iter().map(|&token| characters()[token as usize]).collect()
-}
-
-/// The tokens that a case gives in its first steps.
-fn given(case: &str, steps: usize) -> Vec<u64> {
-    let bytes = sample(case, "io.safetensors");
-    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    let step = |step: usize| {
-        let tensor = tensors.tensor(&format!("{step}.in.0")).unwrap();
-        let words = tensor.data().as_chunks::<8>().0.iter();
-        words.map(|word| i64::from_le_bytes(*word) as u64).collect::<Vec<_>>()
-    };
-    (0..steps).flat_map(step).collect()
 }
 
 /// Runs with statistics off; the JSON object.
@@ -48,55 +38,54 @@ fn pipe(arguments: &[&str], input: &str) -> Run {
     Run { code: output.status.code().unwrap_or(-1), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
+/// The greedy answer of a program to a prompt of tokens, spelled with the vocabulary's characters.
+fn greedy(model: &str, tokenizer: &str, backend: &str, prompt: &[u64], count: usize) -> Vec<u64> {
+    let (count, text) = (count.to_string(), text_of(prompt));
+    let choosing = ["--raw", "--temperature", "0", "--ignore-eos", "--max-new", &count];
+    let loading = ["--model", model, "--tokenizer", tokenizer, "--backend", backend, "--precision", "exact"];
+    let answer = json_of(&[&choosing[..], &loading, &[&text]].concat());
+    assert_eq!(tokens(&answer["prompt_tokens"]), prompt);
+    let written = tokens(&answer["tokens"]);
+    assert_eq!((written.len().to_string(), &answer["finish_reason"]), (count, &json!("length")));
+    assert_eq!(answer["text"], text_of(&written));
+    assert_eq!(answer["stats"]["prompt_tokens"], prompt.len());
+    assert_eq!(answer["stats"]["generated_tokens"], written.len());
+    written
+}
+
+/// Every language model that ExecuTorch exported: each vocabulary of metadata, position input and cache.
 #[test]
 fn greedy_answers_are_those_of_pytorch() {
     let folder = Folder::new();
     let tokenizer = character_tokenizer(&folder);
-    for case in WRITERS {
-        let model = folder.write("model.pte", &sample(case, "model.pte"));
-        let about: Value = serde_json::from_slice(&sample(case, "case.json")).unwrap();
-        // Two steps read the prompt; then each step reads what the one before gave, until a near tie.
-        let prompt = given(case, 2);
-        let greedy = about["greedy"].as_array().unwrap()[1..].iter();
-        let expected: Vec<u64> = greedy.map_while(Value::as_u64).collect();
+    let cases: Vec<Case> = model_cases().into_iter().filter(Case::writes_text).collect();
+    assert!(cases.len() >= 5, "{} language models", cases.len());
+    for case in cases {
+        let model = folder.write("model.pte", &case.program);
+        // What PyTorch chose, as runs of steps that each read what the one before gave: prompt and answer.
+        let answers = case.greedy_answers();
         for backend in ["reference", "cpu"] {
-            let answer = json_of(&[
-                "--model",
-                &model,
-                "--tokenizer",
-                &tokenizer,
-                "--raw",
-                "--temperature",
-                "0",
-                "--max-new",
-                "7",
-                "--backend",
-                backend,
-                "--precision",
-                "exact",
-                &text_of(&prompt),
-            ]);
-            assert_eq!(tokens(&answer["prompt_tokens"]), prompt, "{case} on {backend}");
-            let written = tokens(&answer["tokens"]);
-            assert_eq!(written[..expected.len()], expected, "{case} on {backend}");
-            assert_eq!((written.len(), &answer["finish_reason"]), (7, &json!("length")));
-            assert_eq!(answer["text"], text_of(&written));
-            assert_eq!(answer["stats"]["prompt_tokens"], 8);
-            assert_eq!(answer["stats"]["generated_tokens"], 7);
+            for (prompt, expected) in &answers {
+                let written = greedy(&model, &tokenizer, backend, prompt, expected.len());
+                assert_eq!(written, *expected, "{} on {backend} after {prompt:?}", case.name);
+            }
+            // To the end of the steps in one go, near ties or not.
+            let prompt: Vec<u64> = (0..2).flat_map(|step| case.given(step)).collect();
+            greedy(&model, &tokenizer, backend, &prompt, 7);
         }
+        assert!(!answers.is_empty(), "{} has nothing to judge", case.name);
     }
 }
 
 #[test]
 fn a_program_that_draws_its_tokens_is_told_how() {
     let folder = Folder::new();
-    let (tokenizer, case) = (character_tokenizer(&folder), "gemma4_31b_sample");
-    let model = folder.write("model.pte", &sample(case, "model.pte"));
-    let prompt = text_of(&given(case, 1));
+    let tokenizer = character_tokenizer(&folder);
+    let case = model_cases().into_iter().find(|case| case.writes_text() && case.draws_itself()).unwrap();
+    let model = folder.write("model.pte", &case.program);
+    let prompt = text_of(&case.given(0));
     let common = ["--model", &model, "--tokenizer", &tokenizer, "--raw", "--max-new", "8", &prompt];
     let ask = |more: &[&str]| json_of(&[&common[..], more].concat());
-    // The first step of the case is at temperature 0.
-    assert_eq!(tokens(&ask(&["--temperature", "0"])["tokens"])[0], 29);
     let drawn = |seed| tokens(&ask(&["--temperature", "5", "--top-k", "40", "--seed", seed])["tokens"]);
     assert_eq!(drawn("1"), drawn("1"));
     assert_ne!(drawn("1"), drawn("2"));

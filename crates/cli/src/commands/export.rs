@@ -5,7 +5,7 @@ use crate::output::{Align, Output, Table, count, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
-use pteron_models::{Handling, KvCache, Method, Packing, Quantization, Rule, WeightReport};
+use pteron_models::{Handling, KvCache, Logits, Method, Packing, Quantization, Rule, WeightReport};
 use pteron_tensor::DType;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ impl Arguments {
                 Kv::InGraph => KvCache::InGraph,
                 Kv::OffGraph => KvCache::OffGraph,
             },
-            all_logits: self.all_logits,
+            logits: if self.all_logits { Logits::Both } else { Logits::Last },
         }
     }
 }

@@ -9,6 +9,7 @@ use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
 use pteron_format::pte::Pte;
 use pteron_llm::Voice;
 use pteron_llm::tokenizer::Ends;
+use pteron_models::Logits;
 use pteron_runtime::{Precision, Program, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use serde::Deserialize;
@@ -102,7 +103,7 @@ fn exported(
         activations: DType::F32,
         context: Some(case.positions()),
         chunk: Some(chunk),
-        all_logits: true,
+        logits: Logits::Both,
         ..ExportOptions::default()
     };
     let mut file = Vec::new();

@@ -48,9 +48,11 @@ impl<'a> Bars<'a> {
                 self.bar.reset_eta();
             }
             Event::Bytes { at } => self.bar.set_position(at),
-            Event::Retrying { error } => self.note(&format!("{error}; trying again")),
+            Event::Retrying { error, after } => {
+                self.note(&format!("{error}; trying again in {} s", after.as_secs_f64().ceil()));
+            }
             Event::Recorded { size: bytes, sha256 } => self.note(&format!(
-                "nobody states size and hash of all of {}; recorded as found: {}, SHA-256 {sha256}",
+                "the registry does not state size and hash of {}; recorded as found: {}, SHA-256 {sha256}",
                 self.variant.id(),
                 size(bytes)
             )),

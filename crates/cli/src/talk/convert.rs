@@ -38,7 +38,7 @@ pub(crate) fn converted(
 
 fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions, Failure> {
     let mut options =
-        ExportOptions { context: wanted.context, all_logits: wanted.all_logits, ..ExportOptions::default() };
+        ExportOptions { context: wanted.context, logits: wanted.logits, ..ExportOptions::default() };
     if let Some(name) = &asked.activations {
         options.activations = DType::from_name(name)
             .ok_or_else(|| Failure::new(format!("the registry asks for activations of `{name}`")))?;

@@ -5,6 +5,7 @@ use super::convert;
 use crate::failure::Failure;
 use crate::home::Home;
 use pteron_checkpoint::gguf;
+use pteron_models::Logits;
 use pteron_registry::{Export, FileKind, Identity};
 use pteron_runtime::Options;
 use std::io::Read;
@@ -18,8 +19,8 @@ const GGUF: [u8; 4] = *b"GGUF";
 pub(crate) struct Wanted {
     /// Positions of its caches; `None` leaves that to the exporter.
     pub(crate) context: Option<usize>,
-    /// Whether it has a method that gives the logits of every token.
-    pub(crate) all_logits: bool,
+    /// Whose logits it gives.
+    pub(crate) logits: Logits,
 }
 
 /// The program behind a path or a name; with neither, the default model's.

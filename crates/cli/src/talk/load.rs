@@ -9,6 +9,7 @@ use crate::output::size;
 use pteron_llm::template::LocalTime;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Voice};
+use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ impl Loading {
     /// Finds a model by path or name, and loads it; for speed, unless the user says otherwise.
     pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded, Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(model, &self.wanted(false), &options)?;
+        let path = find::program(model, &self.wanted(Logits::Last), &options)?;
         self.open(&path, &options)
     }
 
@@ -56,7 +57,7 @@ impl Loading {
         compared: bool,
     ) -> Result<(Loaded, Option<Loaded>), Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(Some(model), &self.wanted(true), &options)?;
+        let path = find::program(Some(model), &self.wanted(Logits::All), &options)?;
         let load = |precision| self.open(&path, &Options { precision, ..options.clone() });
         match compared {
             false => Ok((load(options.precision)?, None)),
@@ -64,8 +65,8 @@ impl Loading {
         }
     }
 
-    fn wanted(&self, all_logits: bool) -> Wanted {
-        Wanted { context: self.context, all_logits }
+    fn wanted(&self, logits: Logits) -> Wanted {
+        Wanted { context: self.context, logits }
     }
 
     fn open(&self, path: &Path, options: &Options) -> Result<Loaded, Failure> {

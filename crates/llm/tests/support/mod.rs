@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; whatever cannot be had fails its test
 
+use pteron_cpu::Cpu;
 use pteron_format::WriteOptions;
 use pteron_llm::template::ChatTemplate;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
@@ -80,6 +81,20 @@ pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
 /// That program on the reference backend.
 pub(crate) fn model(caches: Caches) -> LanguageModel {
     model_with(caches, Logits::Last, CONTEXT)
+}
+
+/// One model of each kind of cache on each backend that is built in, with its name.
+pub(crate) fn models() -> impl Iterator<Item = (String, LanguageModel)> {
+    let on = |backend: &'static str| {
+        ALL.into_iter().map(move |caches| {
+            let mut options = Options { backend: Some(backend.to_owned()), ..Options::default() };
+            options.registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+            let program =
+                Program::load("tiny.pte", file(caches, Logits::Last, CONTEXT), &[], &options).unwrap();
+            (format!("{caches:?} on {backend}"), LanguageModel::new(program).unwrap())
+        })
+    };
+    ["reference", "cpu"].into_iter().flat_map(on)
 }
 
 pub(crate) fn model_with(caches: Caches, logits: Logits, context: usize) -> LanguageModel {

@@ -5,6 +5,7 @@
 //! (kernels live in backends).
 
 pub mod dim;
+pub mod expand;
 pub mod graph;
 pub mod op;
 pub mod rules;
@@ -12,6 +13,7 @@ pub mod text;
 pub mod verify;
 
 pub use dim::{Dim, Symbol, SymbolInfo, Symbols, Verdict};
+pub use expand::expand;
 pub use graph::{
     Block, Buffer, Builder, Constant, Graph, Input, Module, Node, Output, Place, Ssa, TensorType, Type,
     ValueId, ValueInfo,

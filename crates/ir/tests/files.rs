@@ -34,6 +34,7 @@ files![
     "rules/elementwise.pir",
     "rules/index.pir",
     "rules/integer.pir",
+    "rules/internal.pir",
     "rules/linear.pir",
     "rules/quantized.pir",
     "rules/reduce.pir",
@@ -78,7 +79,8 @@ fn every_op_is_accepted_and_refused() {
         }
     }
     let missing = |seen: &BTreeSet<OpKind>| -> Vec<&str> {
-        OpKind::all().iter().filter(|kind| !seen.contains(kind)).map(|kind| kind.spec().text).collect()
+        let all = OpKind::all().iter().chain(OpKind::internal());
+        all.filter(|kind| !seen.contains(kind)).map(|kind| kind.spec().text).collect()
     };
     assert_eq!(missing(&accepted), Vec::<&str>::new(), "ops that no file accepts");
     // There is nothing that `noop` could be given.

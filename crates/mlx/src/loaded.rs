@@ -89,6 +89,7 @@ impl LoadedMlx {
         weights: &Weights,
         options: &LoadOptions,
     ) -> Result<LoadedMlx> {
+        let graphs = graphs.expanded()?;
         let mut arrays = Constants::new(mlx, options.mode);
         let mut constants = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {

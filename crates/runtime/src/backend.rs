@@ -122,6 +122,27 @@ pub struct ProgramGraphs {
     pub graphs: Vec<DelegateGraph>,
 }
 
+impl ProgramGraphs {
+    /// The same graphs without internal ops, for a backend that runs plain ones only. Graphs that come from a file have
+    /// none, and are shared.
+    pub fn expanded(self: Arc<ProgramGraphs>) -> Result<Arc<ProgramGraphs>> {
+        let is_plain = |graph: &DelegateGraph| {
+            let mut plain = true;
+            graph.module.main.for_each_node(|node, _| plain &= !node.op.kind().is_internal());
+            plain
+        };
+        if self.graphs.iter().all(is_plain) {
+            return Ok(self);
+        }
+        let graphs = self.graphs.iter().map(|graph| {
+            let mut module = Module::clone(&graph.module);
+            pteron_ir::expand(&mut module.main).map_err(|error| crate::Error::Invalid(error.to_string()))?;
+            Ok(DelegateGraph { module: Arc::new(module), ..graph.clone() })
+        });
+        Ok(Arc::new(ProgramGraphs { file: self.file.clone(), graphs: graphs.collect::<Result<_>>()? }))
+    }
+}
+
 /// One delegate of one method.
 #[derive(Clone, Debug)]
 pub struct DelegateGraph {

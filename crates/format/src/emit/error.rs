@@ -1,6 +1,6 @@
 //! Why a graph cannot be written as a payload. A graph that passes the verifier meets few of these.
 
-use pteron_ir::ValueId;
+use pteron_ir::{RuleError, ValueId};
 
 /// Why a module has no payload.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,14 @@ pub enum EmitError {
         name: String,
         /// What is wrong.
         problem: String,
+    },
+    /// An internal op does not fit what it stands for.
+    #[error("graph {graph:?}: {source}")]
+    Expand {
+        /// The graph.
+        graph: String,
+        /// What is wrong with it.
+        source: RuleError,
     },
     /// A node has a field that only control flow has.
     #[error("graph {graph:?}: no way to write the field `{field}`")]

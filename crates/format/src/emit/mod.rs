@@ -18,6 +18,7 @@ mod tests;
 pub use error::EmitError;
 
 use pteron_ir::{Graph, Module};
+use std::borrow::Cow;
 
 use crate::payload::{ChainId, InstructionChain, Payload, SlotVariant};
 use assign::{Assignment, assign};
@@ -29,7 +30,9 @@ use spans::Spans;
 ///
 /// A constant that the init graph defines without reading or listing it as a constant of its own has no data in
 /// any file yet; readers want some under every name, so whoever writes the file must add one element under it.
+/// Internal ops are written as the plain ones that they stand for.
 pub fn emit(module: &Module) -> Result<Payload, EmitError> {
+    let module = &*expanded(module)?;
     let boundary = Boundary::new(module)?;
     let mut chains = vec![InstructionChain::default()];
     let main = Emitted::new(&module.main, boundary.main())?;
@@ -65,6 +68,24 @@ pub fn emit(module: &Module) -> Result<Payload, EmitError> {
         named_slots: named_slots(module, &boundary),
         tensor_meta: tensor_meta(module, &boundary)?,
     })
+}
+
+/// The module without internal ops, which no file has.
+fn expanded(module: &Module) -> Result<Cow<'_, Module>, EmitError> {
+    let mut module = Cow::Borrowed(module);
+    let has_internal = |graph: &Graph| {
+        let mut found = false;
+        graph.for_each_node(|node, _| found |= node.op.kind().is_internal());
+        found
+    };
+    if has_internal(&module.main) || module.init.as_ref().is_some_and(has_internal) {
+        let Module { init, main } = module.to_mut();
+        for graph in init.iter_mut().chain([main]) {
+            let expanded = pteron_ir::expand(graph);
+            expanded.map_err(|source| EmitError::Expand { graph: graph.name.clone(), source })?;
+        }
+    }
+    Ok(module)
 }
 
 /// A graph whose values have slots.

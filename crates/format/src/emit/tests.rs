@@ -206,3 +206,29 @@ fn broken_graphs_are_refused() {
     );
     refused(r#"graph "g" input %0 "b": bool { } output %0 "y": bool"#, "copies only tensors and integers");
 }
+
+#[test]
+fn internal_ops_are_written_as_what_they_stand_for() {
+    let text = r#"graph "fused"
+             symbol T in 1..=4
+             input %0 "x": bf16[T, 64]
+             input %1 "more": bf16[T, 64]
+             constant %2 "norm": bf16[64]
+             constant %3 "w": u32[8, 8]
+             constant %4 "s": bf16[8, 2]
+           {
+             %5: bf16[T, 64], %6: bf16[T, 64] = add_rms_norm(a=%0, b=%1, weight=%2, eps=1e-5)
+             %7: bf16[T, 8], %8: bf16[T, 8] = projections(x=%6, w=[%3, %3], scales=[%4, %4], biases=[%4, %4], group_size=32, bits=4, mode="affine")
+             %9: bf16[T, 8] = gated_projection(x=%5, w=[%3, %3], scales=[%4, %4], biases=[%4, %4], group_size=32, bits=4, mode="affine", activation="gelu_tanh")
+             %10: bf16[T, 8] = add(a=%7, b=%8)
+             %11: bf16[T, 8] = add(a=%9, b=%10)
+           }
+           output %11 "y": bf16[T, 8]"#;
+    let fused = parse_module(text).unwrap();
+    let mut plain = fused.clone();
+    pteron_ir::expand(&mut plain.main).unwrap();
+    plain.main.for_each_node(|node, _| assert!(!node.op.kind().is_internal()));
+    let payload = emit(&fused).unwrap();
+    assert_eq!(payload.encode().unwrap(), emit(&plain).unwrap().encode().unwrap());
+    assert_eq!(payload.instruction_chains[0].instructions.len(), 10);
+}

@@ -76,6 +76,10 @@ impl Slots {
         let path = |field: &str| {
             place(&format!("instruction_chains[{chain}].instructions[{index}].{}.{field}", spec.name))
         };
+        if spec.tag.is_none() {
+            let problem = format!("{} is no op of a payload", spec.name);
+            return Err(FormatError::Table { place: path("op"), problem });
+        }
         for &slot in results {
             self.check(slot, || path(spec.result.name))?;
         }

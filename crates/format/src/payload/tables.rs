@@ -227,7 +227,7 @@ impl Mirror for Instruction {
                 place: table.place("op"),
                 union_name: "OpNode",
                 tag,
-                known: OpKind::all().last().map_or(0, |kind| kind.spec().tag),
+                known: OpKind::all().last().and_then(|kind| kind.spec().tag).unwrap_or(0),
             }),
         }
     }
@@ -235,7 +235,8 @@ impl Mirror for Instruction {
     fn write(&self, builder: &mut Builder) -> Offset {
         let member = node::write(self, builder);
         let mut fields = TableFields::new();
-        write_union(&mut fields, 0, self.op.spec().tag, member);
+        // Internal ops have no tag; `check` refuses a payload with one, and `emit` makes none.
+        write_union(&mut fields, 0, self.op.spec().tag.unwrap_or(0), member);
         builder.table(&fields)
     }
 }

@@ -4,20 +4,27 @@
 //! An entry reads: documentation, name, text name, union tag, `{ fields }`, `-> result @ wire slot`, type rule.
 //! Fields are in wire order; the result's slot is skipped when fields are numbered. In the rule, `t` is the
 //! [`Typing`] and every field is in scope by reference.
+//!
+//! Internal ops stand behind those of the payload. They have no tag and no slot, and instead of a rule `=>` and the
+//! plain ops that they stand for, which also say what their results are; there `e` is the [`Expansion`].
 
 use super::field::{FieldOf, kind};
 use super::{
-    DefaultValue, Field, FieldKind, FieldMut, FieldRef, FieldSpec, OpSpec, ResultKind, ResultSpec, World,
+    DefaultValue, Field, FieldKind, FieldMut, FieldRef, FieldSpec, NO_SLOT, OpSpec, ResultKind, ResultSpec,
+    World,
 };
+use crate::expand::{Expansion, QuantizedList};
 use crate::graph::{Ssa, Type};
 use crate::rules::{RuleError, Typing};
 
 macro_rules! catalogue {
     ($(
         #[doc = $doc:literal]
-        $Name:ident $text:literal = $tag:literal { $( $field:ident : $Kind:ident $(= $default:literal)? ),* $(,)? }
-        -> $out:ident : $ResultKind:ident @ $slot:literal
-        | $t:ident | $rule:expr;
+        $Name:ident $text:literal $(= $tag:literal)?
+        { $( $field:ident : $Kind:ident $(= $default:literal)? ),* $(,)? }
+        -> $out:ident : $ResultKind:ident $(@ $slot:literal)?
+        $(| $t:ident | $rule:expr)?
+        $(=> | $e:ident | $expansion:expr)?;
     )*) => {
         /// An op with its operands and attributes; results are listed beside it.
         #[derive(Clone, Debug, PartialEq)]
@@ -32,24 +39,22 @@ macro_rules! catalogue {
         pub enum OpKind { $( #[doc = $doc] $Name ),* }
 
         impl OpKind {
-            /// Every op in the order of their tags.
-            pub fn all() -> &'static [OpKind] {
-                &[ $( OpKind::$Name ),* ]
-            }
+            /// Every entry: those of the payload in the order of their tags, then internal ones.
+            pub(super) const KINDS: &'static [OpKind] = &[ $( OpKind::$Name ),* ];
 
             /// The catalogue entry.
             pub fn spec(self) -> &'static OpSpec {
                 const SPECS: &[OpSpec] = &[ $( OpSpec {
                     name: stringify!($Name),
                     text: $text,
-                    tag: $tag,
+                    tag: catalogue!(@tag $($tag)?),
                     doc: $doc,
                     fields: &[ $( FieldSpec {
                         name: stringify!($field),
                         kind: FieldKind::$Kind,
                         default: catalogue!(@default $Kind $($default)?),
                     } ),* ],
-                    result: ResultSpec { name: stringify!($out), kind: ResultKind::$ResultKind, slot: $slot },
+                    result: ResultSpec { name: stringify!($out), kind: ResultKind::$ResultKind, slot: catalogue!(@slot $($slot)?) },
                 } ),* ];
                 &SPECS[self as usize]
             }
@@ -101,10 +106,26 @@ macro_rules! catalogue {
         #[allow(unused_variables)] // attributes that do not bear on types
         pub(crate) fn apply_rule(op: &Op<Ssa>, typing: &mut Typing<'_>) -> Result<Vec<Type>, RuleError> {
             match op { $(
-                Op::$Name { $( $field ),* } => { let $t = typing; $rule }
+                Op::$Name { $( $field ),* } => catalogue!(@rule op typing $(| $t | $rule)?),
+            )* }
+        }
+
+        /// Appends the plain ops that an internal op stands for; nothing for the others.
+        #[allow(unused_variables)] // fields of ops that stand for themselves
+        pub(crate) fn expand_into(op: &Op<Ssa>, expansion: &mut Expansion) -> Result<(), RuleError> {
+            match op { $(
+                Op::$Name { $( $field ),* } => catalogue!(@expand expansion $(| $e | $expansion)?),
             )* }
         }
     };
+    (@tag) => { None };
+    (@tag $tag:literal) => { Some($tag) };
+    (@slot) => { NO_SLOT };
+    (@slot $slot:literal) => { $slot };
+    (@rule $op:ident $typing:ident | $t:ident | $rule:expr) => {{ let $t = $typing; $rule }};
+    (@rule $op:ident $typing:ident) => { $typing.expanded($op) };
+    (@expand $into:ident | $e:ident | $expansion:expr) => {{ let $e = $into; $expansion }};
+    (@expand $into:ident) => { Ok(()) };
     (@default $Kind:ident) => { None };
     (@default $Kind:ident $default:literal) => { Some(DefaultValue::$Kind($default)) };
 }
@@ -480,4 +501,30 @@ catalogue! {
     Trunc "trunc" = 135 { x: Tensor } -> out: Tensor @ 1 |t| t.same(*x);
     #[doc = "Reverses the listed axes."]
     Flip "flip" = 136 { x: Tensor, axes: I32s } -> out: Tensor @ 1 |t| t.flip(*x, axes);
+
+    #[doc = "`a + b`, then its `rms_norm`: what a layer passes on and what the next one reads."]
+    AddRmsNorm "add_rms_norm" { a: Tensor, b: Tensor, weight: MaybeTensor, eps: F32 }
+        -> outs: Tensors => |e| e.add_rms_norm(*a, *b, *weight, *eps);
+    #[doc = "Products of one tensor with several quantised weights, all transposed."]
+    Projections "projections" {
+        x: Tensor, w: Tensors, scales: Tensors, biases: Tensors, group_size: I32, bits: I32, mode: Str,
+    } -> outs: Tensors => |e| e.projections(*x, &QuantizedList { w, scales, biases, group_size, bits, mode });
+    #[doc = "An activation of the product with the first of two quantised weights, times that with the second."]
+    GatedProjection "gated_projection" {
+        x: Tensor, w: Tensors, scales: Tensors, biases: Tensors, group_size: I32, bits: I32, mode: Str,
+        activation: Str,
+    } -> out: Tensor
+        => |e| e.gated_projection(*x, &QuantizedList { w, scales, biases, group_size, bits, mode }, activation);
+    #[doc = "A copy of `dst` with a range of one axis replaced by what `rope` makes of `x`."]
+    RopeUpdate "rope_update" {
+        x: Tensor, dims: I32, offset: Offset, freqs: MaybeTensor,
+        traditional: Bool = false, base: F32 = 500000.0, scale: F32 = 1.0,
+        dst: Tensor, axis: Int, start: Int, stop: Int, step: I32 = 1,
+    } -> out: Tensor => |e| {
+        let turned = e.op(Op::Rope {
+            x: *x, dims: *dims, offset: *offset, freqs: *freqs, traditional: *traditional, base: *base, scale: *scale,
+        });
+        e.give(Op::SliceUpdate { dst: *dst, update: turned, axis: *axis, start: *start, stop: *stop, step: *step });
+        Ok(())
+    };
 }

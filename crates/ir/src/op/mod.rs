@@ -3,11 +3,13 @@
 //! Encoding, decoding, printing, parsing, operand walks and the op table in the docs are loops over
 //! [`OpSpec`] and [`FieldRef`]; none of them lists ops.
 
+mod activation;
 mod catalogue;
 mod field;
 
-pub(crate) use catalogue::apply_rule;
+pub use activation::Activation;
 pub use catalogue::{Op, OpKind};
+pub(crate) use catalogue::{apply_rule, expand_into};
 pub use field::{
     DefaultValue, Field, FieldKind, FieldMut, FieldOf, FieldRef, FieldSpec, FloatArg, IndexArg, IntArg,
     OffsetArg, World,
@@ -16,12 +18,12 @@ pub use field::{
 /// One entry of the catalogue as data.
 #[derive(Debug)]
 pub struct OpSpec {
-    /// The node kind's name in the payload schema, without `Node`.
+    /// The node kind's name in the payload schema, without `Node`; of an internal op, the name of its variant.
     pub name: &'static str,
     /// The name in the text form.
     pub text: &'static str,
-    /// The member number in the payload's union.
-    pub tag: u8,
+    /// The member number in the payload's union; internal ops have none.
+    pub tag: Option<u8>,
     /// One line of documentation.
     pub doc: &'static str,
     /// Operands and attributes in declaration order.
@@ -79,15 +81,33 @@ impl OpSpec {
     }
 }
 
+/// How many entries of the catalogue the payload has.
+const PAYLOAD_KINDS: usize = 136;
+
 impl OpKind {
+    /// Every op of the payload in the order of their tags.
+    pub fn all() -> &'static [OpKind] {
+        &OpKind::KINDS[..PAYLOAD_KINDS]
+    }
+
+    /// The ops that no file has: each stands for several of the others, and backends run it as one.
+    pub fn internal() -> &'static [OpKind] {
+        &OpKind::KINDS[PAYLOAD_KINDS..]
+    }
+
+    /// Whether no file has it.
+    pub fn is_internal(self) -> bool {
+        self.spec().tag.is_none()
+    }
+
     /// The kind of that union member.
     pub fn from_tag(tag: u8) -> Option<OpKind> {
-        OpKind::all().iter().copied().find(|kind| kind.spec().tag == tag)
+        OpKind::all().iter().copied().find(|kind| kind.spec().tag == Some(tag))
     }
 
     /// The kind of that name in the text form.
     pub fn from_text(text: &str) -> Option<OpKind> {
-        OpKind::all().iter().copied().find(|kind| kind.spec().text == text)
+        OpKind::KINDS.iter().copied().find(|kind| kind.spec().text == text)
     }
 }
 
@@ -122,14 +142,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_the_numbers_from_1_to_136() {
-        let tags: Vec<u8> = OpKind::all().iter().map(|kind| kind.spec().tag).collect();
-        assert_eq!(tags, (1..=136).collect::<Vec<u8>>());
+    fn tags_are_the_numbers_from_1_to_136_and_internal_ops_have_none() {
+        let tags: Vec<Option<u8>> = OpKind::all().iter().map(|kind| kind.spec().tag).collect();
+        assert_eq!(tags, (1..=136).map(Some).collect::<Vec<_>>());
+        assert!(OpKind::internal().iter().all(|kind| kind.is_internal()));
     }
 
     #[test]
     fn text_names_are_unique() {
-        for kind in OpKind::all() {
+        for kind in OpKind::KINDS {
             assert_eq!(OpKind::from_text(kind.spec().text), Some(*kind));
         }
     }

@@ -16,6 +16,7 @@ mod shape;
 pub use shape::{SliceRange, slice_range};
 
 use crate::dim::{Dim, Symbols, Verdict};
+use crate::expand::{self, Expansion};
 use crate::graph::{Ssa, TensorType, Type, ValueId};
 use crate::op::{IntArg, Op};
 use pteron_tensor::DType;
@@ -60,6 +61,36 @@ pub fn infer(op: &Op<Ssa>, types: &dyn TypeSource, symbols: &mut Symbols) -> Res
 pub struct Typing<'a> {
     types: &'a dyn TypeSource,
     symbols: &'a mut Symbols,
+}
+
+impl Typing<'_> {
+    /// The types of what an internal op gives: those of the plain ops that it stands for.
+    pub(crate) fn expanded(&mut self, op: &Op<Ssa>) -> Results {
+        let expansion = Expansion::of(op)?;
+        let mut made = Made { outer: self.types, types: Vec::new() };
+        for op in &expansion.ops {
+            // Plain ops of an expansion give one value each.
+            let types = infer(op, &made, self.symbols)?;
+            made.types.extend(types);
+        }
+        let given = expansion.given.iter().map(|&value| made.type_of(value).cloned());
+        given.collect::<Option<Vec<_>>>().ok_or_else(|| RuleError::Invalid("an op that gives nothing".into()))
+    }
+}
+
+/// Types around an expansion, and of what it has made so far.
+struct Made<'a> {
+    outer: &'a dyn TypeSource,
+    types: Vec<Type>,
+}
+
+impl TypeSource for Made<'_> {
+    fn type_of(&self, value: ValueId) -> Option<&Type> {
+        match expand::made_at(value) {
+            Some(at) => self.types.get(at),
+            None => self.outer.type_of(value),
+        }
+    }
 }
 
 fn one(dtype: DType, shape: Vec<Dim>) -> Results {

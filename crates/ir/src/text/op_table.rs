@@ -4,7 +4,7 @@ use super::print::body_name;
 use crate::op::{DefaultValue, FieldKind, FieldSpec, OpKind, OpSpec, ResultKind};
 use std::fmt::Write as _;
 
-/// Every op with its tag, fields, results and meaning, as a Markdown page.
+/// Every op with its tag, fields, results and meaning, as a Markdown page; internal ones in a table of their own.
 pub fn op_table() -> String {
     let mut page = String::from(
         "# Ops\n\n\
@@ -17,19 +17,28 @@ pub fn op_table() -> String {
     );
     for kind in OpKind::all() {
         let spec = kind.spec();
-        let _ = writeln!(
-            page,
-            "| {} | {} | `{}` | {} | {} | {} |",
-            spec.tag,
-            spec.name,
-            spec.text,
-            fields(spec),
-            results(spec),
-            // A bar would end the cell.
-            spec.doc.replace('|', "\\|"),
-        );
+        let tag = spec.tag.unwrap_or_default();
+        let _ = writeln!(page, "| {tag} | {} | {} |", spec.name, cells(spec));
+    }
+    page.push_str(
+        "\n## Internal ops\n\n\
+         No file has these: a backend that runs several ops as one puts them in their place, and `pteron_ir::expand`\n\
+         takes them apart again.\n\n\
+         | op | text | fields | gives | meaning |\n\
+         | --- | --- | --- | --- | --- |\n",
+    );
+    for kind in OpKind::internal() {
+        let spec = kind.spec();
+        let _ = writeln!(page, "| {} | {} |", spec.name, cells(spec));
     }
     page
+}
+
+/// What both tables say of an op behind its name.
+fn cells(spec: &OpSpec) -> String {
+    // A bar would end the cell.
+    let doc = spec.doc.replace('|', "\\|");
+    format!("`{}` | {} | {} | {doc}", spec.text, fields(spec), results(spec))
 }
 
 fn fields(spec: &OpSpec) -> String {

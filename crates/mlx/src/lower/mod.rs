@@ -460,6 +460,13 @@ fn compute(op: &Op<Ssa>, on: &mut Operands<'_>) -> Result<Vec<Array>, MlxError> 
         | Op::Scan { .. }
         | Op::UpdateAndAttend { .. }
         | Op::RandomBits { seed: None, .. } => return invalid("handled by whoever runs the graph"),
+
+        Op::AddRmsNorm { .. }
+        | Op::Projections { .. }
+        | Op::GatedProjection { .. }
+        | Op::RopeUpdate { .. } => {
+            return invalid("expanded when the program is loaded");
+        }
     };
     Ok(vec![result?])
 }

@@ -14,7 +14,9 @@ pub fn work<'a>(node: &Node, shape_of: &dyn Fn(ValueId) -> &'a [usize], written:
     let inner = match &node.op {
         Op::Addmm { mat1, .. } => last(*mat1),
         Op::GatherMm { a, .. } => last(*a),
-        Op::QuantizedMatmul { x, .. } | Op::GatherQmm { x, .. } => last(*x),
+        Op::QuantizedMatmul { x, .. } | Op::GatherQmm { x, .. } | Op::Projections { x, .. } => last(*x),
+        // Two products for each element that is given.
+        Op::GatedProjection { x, .. } => last(*x).saturating_mul(2),
         // Each output sums over one kernel, each kernel element over one group of channels.
         Op::Conv1D { w, .. } | Op::Conv2D { w, .. } | Op::Conv3D { w, .. } => product(tail(shape(*w))),
         Op::ConvTranspose1D { w, .. } | Op::ConvTranspose2D { w, .. } | Op::ConvTranspose3D { w, .. } => {

@@ -170,6 +170,9 @@ impl<'a> Machine<'a> {
             let operands = Operands::new(&mut self.values.data, last_use, Vec::new());
             return Ok(vec![Datum::Scalar(kernels::compute_scalar(&node.op, &operands)?)]);
         }
+        if node.op.kind().is_internal() {
+            return self.expanded(node).map_err(|error| NodeError::Run(Box::new(error)));
+        }
         let results = types.into_iter().map(result_type).collect::<Result<Vec<_>, _>>()?;
         self.admit(node, &results).map_err(|error| NodeError::Run(Box::new(error)))?;
         let tensors = match &node.op {
@@ -185,6 +188,17 @@ impl<'a> Machine<'a> {
             }
         };
         Ok(tensors.into_iter().map(Datum::Tensor).collect())
+    }
+
+    /// An internal op: the plain ops that it stands for.
+    fn expanded(&mut self, node: &Node) -> Result<Vec<Datum>> {
+        let mut operands = Vec::new();
+        node.for_each_operand(|value| operands.push(value));
+        let operands = operands.into_iter().map(|value| Ok((value, to_value(self.get(value)?.clone()))));
+        let operands = operands.collect::<Result<Vec<_>>>()?;
+        // A listener wants the nodes of the graph.
+        let control = RunControl { trace: None, ..self.context.control.clone() };
+        super::run_expanded(&node.op, &operands, self.context.effects, self.context.limits, &control)
     }
 
     /// Checks memory and work before anything is computed.

@@ -242,6 +242,18 @@ fn run_op_with(
     limits: &Limits,
     control: &RunControl,
 ) -> Result<Vec<Value>> {
+    let outputs = run_expanded(op, operands, effects, limits, control)?;
+    Ok(outputs.into_iter().map(interpret::to_value).collect())
+}
+
+/// What one op gives, as a graph of its own; an internal op as the plain ones that it stands for.
+fn run_expanded(
+    op: &Op<Ssa>,
+    operands: &[(ValueId, Value)],
+    effects: &mut Effects,
+    limits: &Limits,
+    control: &RunControl,
+) -> Result<Vec<Datum>> {
     if matches!(op, Op::If { .. } | Op::Scan { .. }) {
         return Err(Error::Invalid(format!("{} is not run alone", op.spec().name)));
     }
@@ -272,6 +284,7 @@ fn run_op_with(
     let mut builder = Builder::new(graph);
     let results = builder.append(op, None).map_err(|error| Error::Invalid(error.to_string()))?;
     let mut graph = builder.finish();
+    pteron_ir::expand(&mut graph).map_err(|error| Error::Invalid(error.to_string()))?;
     graph.outputs = results
         .into_iter()
         .map(|value| Output { name: String::new(), value, ty: graph.values[value.0 as usize].ty.clone() })
@@ -279,6 +292,5 @@ fn run_op_with(
     let life = BlockLife::of(&graph);
     let context =
         Context { id: GraphId(0), graph: &graph, life: &life, limits, control, effects, elsewhere: 0 };
-    let outputs = interpret::run(context, inputs, &[], &mut [])?;
-    Ok(outputs.into_iter().map(interpret::to_value).collect())
+    interpret::run(context, inputs, &[], &mut [])
 }

@@ -47,7 +47,7 @@ use rope::RopeFields;
 use std::cmp::Ordering::{Equal, Greater, Less};
 
 /// The tensors that an op gives. Ops that give numbers go to [`compute_scalar`]; those that need more than their
-/// operands (bodies, the session's cache and generator) are the interpreter's.
+/// operands (bodies, the session's cache and generator) are the interpreter's, and so are those that stand for others.
 pub(crate) fn compute(op: &Op<Ssa>, operands: &mut Operands<'_>) -> Result<Vec<HostTensor>, KernelError> {
     let on = operands;
     let result = match op {
@@ -264,7 +264,11 @@ pub(crate) fn compute(op: &Op<Ssa>, operands: &mut Operands<'_>) -> Result<Vec<H
         | Op::If { .. }
         | Op::Scan { .. }
         | Op::UpdateAndAttend { .. }
-        | Op::RandomBits { seed: None, .. } => {
+        | Op::RandomBits { seed: None, .. }
+        | Op::AddRmsNorm { .. }
+        | Op::Projections { .. }
+        | Op::GatedProjection { .. }
+        | Op::RopeUpdate { .. } => {
             return Err(KernelError::Invalid("handled by the interpreter".into()));
         }
     };

@@ -10,6 +10,7 @@ mod compact;
 pub mod cse;
 pub mod dead_code;
 pub mod fold;
+pub mod fuse;
 pub mod merge_constants;
 pub mod no_ops;
 mod numbers;

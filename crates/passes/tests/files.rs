@@ -11,7 +11,8 @@ mod interpret;
 
 use interpret::{Data, Numbers};
 use pteron_ir::{Effect, Graph, Type, parse_graph, verify};
-use pteron_passes::{PIPELINE, Pass, Remarks, Verdict};
+use pteron_passes::{PIPELINE, Pass, Remarks, Verdict, fuse};
+use pteron_runtime::Value;
 use pteron_tensor::{DType, HostTensor};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn passes_do_what_their_files_say() {
     let mut failures = Vec::new();
     for path in files() {
         let name = path.file_stem().unwrap().to_str().unwrap().replace('_', "-");
-        let pass = PIPELINE.iter().find(|pass| pass.name == name).unwrap();
+        let pass = passes().find(|pass| pass.name == name).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let mut blessed = String::new();
         for part in split(&text) {
@@ -49,11 +50,16 @@ fn passes_do_what_their_files_say() {
 /// Every pass has a case where it fires and one where it must not.
 #[test]
 fn every_pass_fires_and_does_not() {
-    for pass in PIPELINE {
+    for pass in passes() {
         let file = root().join(format!("{}.pir", pass.name.replace('-', "_")));
         let text = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{} is missing", file.display()));
         assert!(text.contains(BECOMES) && text.contains(STAYS), "{}", pass.name);
     }
+}
+
+/// Those of the pipeline, and the one that backends run.
+fn passes() -> impl Iterator<Item = &'static Pass> {
+    PIPELINE.iter().chain([&fuse::PASS])
 }
 
 fn root() -> PathBuf {
@@ -118,7 +124,26 @@ fn check(pass: &Pass, case: &str) -> Result<(), Failure> {
         let runs = (fill(&graph, &data, size), fill(&made, &kept, size));
         let before = interpret::run(&graph, &runs.0, 7, size).map_err(failure)?;
         let after = interpret::run(&made, &runs.1, 7, size).map_err(failure)?;
-        interpret::same(&before, &after).map_err(failure)?;
+        // What backends run as one rounds where the plain ops round; a pattern that is recognised may round less often.
+        let compare = if pass.name == fuse::PASS.name { equal } else { interpret::same };
+        compare(&before, &after).map_err(failure)?;
+    }
+    Ok(())
+}
+
+/// Refuses results that differ at all.
+fn equal(before: &[Value], after: &[Value]) -> Result<(), String> {
+    for (position, (before, after)) in before.iter().zip(after).enumerate() {
+        let (Ok(Some(a)), Ok(Some(b))) = (before.to_tensor(), after.to_tensor()) else {
+            return Err(format!("result {position}: {after:?} for {before:?}"));
+        };
+        if a.dtype() != b.dtype() || a.shape() != b.shape() || a.bytes()[..] != b.bytes()[..] {
+            return Err(format!(
+                "result {position}: {:?} for {:?}",
+                interpret::elements(&b),
+                interpret::elements(&a)
+            ));
+        }
     }
     Ok(())
 }

@@ -50,6 +50,15 @@ impl Numbers {
             }
             DType::I64 => HostTensor::from_slice(shape, &whole.iter().map(|v| *v as i64).collect::<Vec<_>>()),
             DType::I32 => HostTensor::from_slice(shape, &whole.iter().map(|v| *v as i32).collect::<Vec<_>>()),
+            DType::U32 => {
+                // All bits of packed words.
+                let words: Vec<u32> =
+                    floats.iter().map(|value| value.to_bits().wrapping_mul(2_654_435_761)).collect();
+                HostTensor::from_slice(shape, &words)
+            }
+            DType::U8 => {
+                HostTensor::from_slice(shape, &whole.iter().map(|v| 120 + *v as u8).collect::<Vec<_>>())
+            }
             DType::Bool => HostTensor::from_bools(shape, &whole.iter().map(|v| *v > 0).collect::<Vec<_>>()),
             other => panic!("no test needs {other}"),
         }

@@ -91,6 +91,29 @@ impl Chain {
     /// # Panics
     /// When dtypes, sizes or the number of operands are not those of the chain.
     pub fn run(&self, pool: &Pool, out: &ViewMut<'_>, inputs: &[View<'_>]) {
+        let Some(walk) = self.walk(out, inputs) else { return };
+        let bytes = self.inputs.iter().map(|dtype| dtype.size()).sum::<usize>() + self.output.size();
+        // Memory at about 8 bytes a nanosecond, or a loop at about 4 elements.
+        let cost = bytes / 8 + self.steps.len() / 4 + 1;
+        in_parts(pool, out.len(), BLOCK, cost, &|range| {
+            // SAFETY: views cover all elements of their sizes; ranges are disjoint, and so are their outputs.
+            unsafe { self.run_part(&walk, out, inputs, range) };
+        });
+    }
+
+    /// As [`Chain::run`], on the calling thread alone: for whoever is a task of a pool already.
+    ///
+    /// # Panics
+    /// As [`Chain::run`].
+    pub fn run_alone(&self, out: &ViewMut<'_>, inputs: &[View<'_>]) {
+        if let Some(walk) = self.walk(out, inputs) {
+            // SAFETY: views cover all elements of their sizes, and the output is borrowed by this call.
+            unsafe { self.run_part(&walk, out, inputs, 0..out.len()) };
+        }
+    }
+
+    /// The walk over output and inputs; `None` where there is nothing to compute.
+    fn walk(&self, out: &ViewMut<'_>, inputs: &[View<'_>]) -> Option<Walk> {
         assert_eq!(out.dtype(), self.output);
         assert_eq!(inputs.len(), self.inputs.len());
         let mut strides: [&[isize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
@@ -100,17 +123,7 @@ impl Chain {
             assert_eq!(input.sizes(), out.sizes());
             *strides = input.strides();
         }
-        if out.is_empty() {
-            return;
-        }
-        let walk = Walk::new(out.sizes(), &strides[..inputs.len() + 1]);
-        let bytes = self.inputs.iter().map(|dtype| dtype.size()).sum::<usize>() + self.output.size();
-        // Memory at about 8 bytes a nanosecond, or a loop at about 4 elements.
-        let cost = bytes / 8 + self.steps.len() / 4 + 1;
-        in_parts(pool, out.len(), BLOCK, cost, &|range| {
-            // SAFETY: views cover all elements of their sizes; ranges are disjoint, and so are their outputs.
-            unsafe { self.run_part(&walk, out, inputs, range) };
-        });
+        (!out.is_empty()).then(|| Walk::new(out.sizes(), &strides[..inputs.len() + 1]))
     }
 
     /// # Safety

@@ -98,9 +98,7 @@ impl QuantLinear {
     /// Writes `x @ w^T` for the first matrix, with as many prepared rows as the output has.
     pub fn run(&self, pool: &Pool, prepared: &[u8], mut out: RowsMut<'_>) -> Result<(), LinearError> {
         let rows = out.rows();
-        self.check_prepared(rows, prepared)?;
-        expect_length("columns of the output", out.columns(), self.weight.n)?;
-        expect_at_least("matrices", self.weight.matrices, 1)?;
+        self.check(prepared, &out)?;
         #[cfg(target_arch = "x86_64")]
         if let Some(tiles) = self.layout.tiles_for(rows) {
             let job = tiles::Job {
@@ -184,14 +182,31 @@ impl QuantLinear {
         rows * self.layout.lane_row_bytes()
     }
 
-    fn product<'a>(&'a self, prepared: &'a [u8], out: &mut RowsMut<'_>) -> Product<'a> {
+    /// Whether a product into these rows has all that it needs.
+    pub(super) fn check(&self, prepared: &[u8], out: &RowsMut<'_>) -> Result<(), LinearError> {
+        self.check_prepared(out.rows(), prepared)?;
+        expect_length("columns of the output", out.columns(), self.weight.n)?;
+        expect_at_least("matrices", self.weight.matrices, 1)
+    }
+
+    /// Whether so many rows are multiplied by matrix tiles.
+    pub(super) fn uses_tiles(&self, rows: usize) -> bool {
+        self.layout.tiles_for(rows).is_some()
+    }
+
+    /// What lanes compute; the output must stay borrowed while they do.
+    pub(super) fn product<'a>(&'a self, prepared: &'a [u8], out: &mut RowsMut<'_>) -> Product<'a> {
         Product { weight: &self.weight, layout: &self.layout, path: self.path, x: prepared, out: out.sink() }
     }
 
     /// The columns of the output as tasks.
     fn shares(&self, pool: &Pool, rows: usize) -> Shares {
-        let per_column = (self.weight.row_bytes() * rows.max(1)).max(1);
-        Shares::new(self.weight.n, pool.threads(), TASK_BYTES.div_ceil(per_column))
+        Shares::new(self.weight.n, pool.threads(), self.least_share(rows))
+    }
+
+    /// Columns that are worth a task of their own.
+    pub(super) fn least_share(&self, rows: usize) -> usize {
+        TASK_BYTES.div_ceil((self.weight.row_bytes() * rows.max(1)).max(1))
     }
 
     fn check_prepared(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
@@ -210,7 +225,7 @@ impl QuantLinear {
 /// A range split so that threads finish together: one long part for each, then short ones for whoever is
 /// there. A part is a stream of its own, whose beginning memory is slow to deliver, so that few are better.
 #[derive(Clone, Copy, Debug)]
-struct Shares {
+pub(super) struct Shares {
     len: usize,
     /// How many long parts there are, and how long they are.
     threads: usize,
@@ -220,22 +235,22 @@ struct Shares {
 
 impl Shares {
     /// Parts are multiples of this, apart from the last: what kernels write together.
-    const STEP: usize = 16;
+    pub(super) const STEP: usize = 16;
 
-    fn new(len: usize, threads: usize, least: usize) -> Shares {
+    pub(super) fn new(len: usize, threads: usize, least: usize) -> Shares {
         let even = len.div_ceil(threads.max(1));
         let round = |part: usize| part.max(least).next_multiple_of(Shares::STEP);
         Shares { len, threads, long: round(even * 5 / 8), short: round(even / 8) }
     }
 
     /// How many parts there are.
-    fn count(self) -> usize {
+    pub(super) fn count(self) -> usize {
         let long = self.len.div_ceil(self.long).min(self.threads);
         long + self.len.saturating_sub(long * self.long).div_ceil(self.short)
     }
 
     /// One part.
-    fn get(self, part: usize) -> Range<usize> {
+    pub(super) fn get(self, part: usize) -> Range<usize> {
         let (start, len) = match part.checked_sub(self.threads) {
             None => (part * self.long, self.long),
             Some(short) => (self.threads * self.long + short * self.short, self.short),

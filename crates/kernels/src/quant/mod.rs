@@ -3,12 +3,14 @@
 //!
 //! A [`QuantWeight`] is checked once; a [`QuantLinear`] binds it to a path and a precision. Activations are
 //! brought into the form that the kernels want by [`QuantLinear::prepare_input`], once for all linears that
-//! read them with an equal [`InputLayout`], and [`QuantLinear::run`] multiplies. Neither allocates.
+//! read them with an equal [`InputLayout`], and [`QuantLinear::run`] multiplies, or [`run_joined`] for several at
+//! once. None of them allocates.
 
 #[cfg(target_arch = "x86_64")]
 mod bits;
 mod dot;
 mod error;
+mod joined;
 mod layout;
 mod linear;
 mod lookup;
@@ -22,6 +24,7 @@ mod weight;
 mod tests;
 
 pub use error::LinearError;
+pub use joined::{Joined, MOST_JOINED, run_joined, run_paired};
 pub use layout::InputLayout;
 pub use linear::QuantLinear;
 pub use rows::{Rows, RowsMut};

@@ -449,3 +449,79 @@ proptest::proptest! {
         proptest::prop_assert!(worst <= tolerance(&run), "{path} {precision:?}: {worst:e}");
     }
 }
+
+/// A weight with its input prepared, and what it gives alone.
+struct Alone {
+    linear: QuantLinear,
+    prepared: Aligned,
+    out: Vec<u8>,
+}
+
+fn alone(weight: QuantWeight, pool: &Pool, (path, precision): (Path, Precision), rows: usize) -> Alone {
+    let (n, k) = (weight.n(), weight.k());
+    let linear = QuantLinear::new(weight, DType::BF16, path, precision).unwrap();
+    let mut noise = Noise(rows as u64);
+    let x: Vec<f32> = (0..rows * k).map(|_| noise.float()).collect();
+    let x = bytes_of(DType::BF16, &x);
+    let mut prepared = Aligned::new(linear.input_bytes(rows));
+    linear.prepare_input(pool, Rows::dense(&x, DType::BF16, rows, k).unwrap(), prepared.bytes()).unwrap();
+    let mut out = vec![0; rows * n * 2];
+    linear.run(pool, prepared.bytes(), RowsMut::dense(&mut out, DType::BF16, rows, n).unwrap()).unwrap();
+    Alone { linear, prepared, out }
+}
+
+/// Several products in one region, some of which want their input in another form.
+#[test]
+fn joined_products_give_what_each_gives_alone() {
+    let pool = Pool::new(3);
+    for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
+        for precision in [Precision::Exact, Precision::Fast] {
+            for rows in [1, 3, 9] {
+                let weight = |n: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, n, 256).weight;
+                let mut parts: Vec<Alone> = [1000, 17, 1, 333, 600]
+                    .map(|n| alone(weight(n), &pool, (path, precision), rows))
+                    .into_iter()
+                    .collect();
+                let mut outs: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.out.len()]).collect();
+                let joined = parts.iter_mut().zip(&mut outs).map(|(part, out)| {
+                    let out = RowsMut::dense(out, DType::BF16, rows, part.linear.weight().n()).unwrap();
+                    Joined { linear: &part.linear, prepared: part.prepared.bytes(), out }
+                });
+                run_joined(&pool, joined).unwrap();
+                for (part, out) in parts.iter().zip(&outs) {
+                    assert!(
+                        part.out == *out,
+                        "{path} {precision:?} {rows} rows, {}",
+                        part.linear.weight().n()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Every column is finished once, after both products have it.
+#[test]
+fn paired_products_are_finished_column_by_column() {
+    let pool = Pool::new(3);
+    for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
+        for rows in [1, 9] {
+            let weight = |k: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, 2000, k).weight;
+            let mut parts = [256, 512].map(|k| alone(weight(k), &pool, (path, Precision::Exact), rows));
+            let mut outs = [vec![0; rows * 4000], vec![0; rows * 4000]];
+            let finished = std::sync::Mutex::new(vec![0; 2000]);
+            let [a, b] = &mut parts;
+            let [to_a, to_b] = &mut outs;
+            let joined = [(a, to_a), (b, to_b)].map(|(part, out)| {
+                let out = RowsMut::dense(out, DType::BF16, rows, 2000).unwrap();
+                Joined { linear: &part.linear, prepared: part.prepared.bytes(), out }
+            });
+            run_paired(&pool, joined, &|columns| {
+                finished.lock().unwrap()[columns.unwrap_or(0..2000)].iter_mut().for_each(|times| *times += 1);
+            })
+            .unwrap();
+            assert!(finished.into_inner().unwrap().iter().all(|&times| times == 1), "{path}, {rows} rows");
+            assert!(parts.iter().zip(&outs).all(|(part, out)| part.out == *out), "{path}, {rows} rows");
+        }
+    }
+}

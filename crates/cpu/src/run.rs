@@ -19,12 +19,21 @@ use pteron_tensor::{DType, HostTensor, Scalar};
 /// What a step does.
 pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
 
+/// Which runs of a session a step is needed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    Always,
+    /// The first: it gives a view of memory that never moves.
+    Never,
+    /// The first, if the value turned out to be such a view and no copy.
+    IfCopied(ValueId),
+}
+
 /// One step of a plan.
 pub(crate) struct Step {
     /// The node's number in pre-order.
     pub(crate) number: usize,
-    /// Its effect outlasts the run: a view of memory that never moves.
-    pub(crate) once: bool,
+    pub(crate) repeat: Repeat,
     pub(crate) kernel: Kernel,
 }
 
@@ -106,7 +115,7 @@ impl Run<'_> {
     /// Runs steps in order.
     pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
-            if step.once && self.frame.warm {
+            if self.frame.warm && self.control.trace.is_none() && !self.is_needed(step) {
                 continue;
             }
             self.control.check()?;
@@ -118,6 +127,18 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a step that has run before has something to do.
+    fn is_needed(&self, step: &Step) -> bool {
+        match step.repeat {
+            Repeat::Always => true,
+            Repeat::Never => false,
+            Repeat::IfCopied(value) => match self.plan.storage[value.0 as usize] {
+                Storage::Arena { offset, .. } => self.slot(value).data == self.arena.wrapping_add(offset),
+                _ => true,
+            },
+        }
     }
 
     pub(crate) fn slot(&self, value: ValueId) -> &Slot {

@@ -20,8 +20,9 @@ mod views;
 pub(crate) use quantized::{LinearKey, row_numbers};
 
 use crate::plan::chains::is_view;
+use crate::plan::lifetimes::Sharing;
 use crate::plan::{Planner, Storage, is_tensor, written};
-use crate::run::{Kernel, Run, Step};
+use crate::run::{Kernel, Repeat, Run, Step};
 use pteron_ir::{Block, Node, Op, Ssa, ValueId};
 use pteron_runtime::{KernelError, NodeError, reference};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<St
         node.for_each_block(|block| count(block, &mut skipped));
         *number += skipped;
         let kernel: Kernel = Box::new(move |_| Err(NodeError::from(error.clone())));
-        return Some(Step { number: own, once: false, kernel });
+        return Some(Step { number: own, repeat: Repeat::Always, kernel });
     }
     let is_static = planner.types.is_static(node);
     let node = Numbered { node: Arc::new(node.clone()), number: own, is_static };
@@ -66,11 +67,7 @@ fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<St
         Op::Scan { .. } => control::scan(planner, &node, number),
         _ => plain(planner, &node),
     };
-    // A branch that the first run did not take has set no views.
-    let once = is_static
-        && planner.depth == 0
-        && matches!(kernel, Compiled::View(_))
-        && is_fixed(planner, &node.node);
+    let repeat = repeat(planner, &node, &kernel);
     let kernel = match kernel {
         Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
         Compiled::Compute(kernel) if is_static => {
@@ -85,7 +82,7 @@ fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<St
             })
         }
     };
-    Some(Step { number: own, once, kernel })
+    Some(Step { number: own, repeat, kernel })
 }
 
 /// How a node was compiled.
@@ -184,12 +181,36 @@ fn numbers_are_known(planner: &Planner<'_>, node: &Node) -> bool {
         && node.results.iter().all(|&value| planner.types.known_int(value).is_some())
 }
 
-/// Whether all that a view is made of stays where it is from run to run.
-fn is_fixed(planner: &Planner<'_>, node: &Node) -> bool {
-    node.results.iter().all(|&value| {
-        let root = planner.lifetimes.root(value);
-        matches!(planner.storage[root.0 as usize], Storage::Arena { .. } | Storage::Constant(_))
-    })
+/// Which runs of a session need a step: what makes a view of memory that stays where it is runs once.
+fn repeat(planner: &Planner<'_>, node: &Numbered, kernel: &Compiled) -> Repeat {
+    // A branch that the first run did not take has set no views.
+    if !node.is_static || planner.depth > 0 {
+        return Repeat::Always;
+    }
+    match (kernel, &node.node.op) {
+        (Compiled::View(_), _) if node.node.results.iter().all(|&value| is_fixed(planner, value)) => {
+            Repeat::Never
+        }
+        (_, Op::Reshape { x, .. } | Op::Contiguous { x }) if is_fixed(planner, *x) => {
+            Repeat::IfCopied(node.node.results[0])
+        }
+        _ => Repeat::Always,
+    }
+}
+
+/// Whether a value stays where it is from run to run: inputs and buffers may move, and so may what views them.
+fn is_fixed(planner: &Planner<'_>, value: ValueId) -> bool {
+    let mut at = value;
+    loop {
+        let root = planner.lifetimes.root(at);
+        if !matches!(planner.storage[root.0 as usize], Storage::Arena { .. } | Storage::Constant(_)) {
+            return false;
+        }
+        match planner.lifetimes.life(root).sharing {
+            Sharing::MaybeView(source) => at = source,
+            _ => return true,
+        }
+    }
 }
 
 /// Adds the work of a node whose sizes are known to that of the plan.

@@ -13,6 +13,7 @@ use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::quant::QuantLinear;
 use pteron_kernels::view::View;
+use pteron_passes::fuse::fuse;
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
@@ -26,11 +27,22 @@ use std::time::Instant;
 /// Plans kept for a program; prompts of many lengths come and go.
 const PLANS: usize = 64;
 
-/// What a plan is made for: a graph, and the sizes of all its tensors.
-type Signature = (GraphId, Vec<usize>);
+/// What a plan is made for: a graph in one of its forms, and the sizes of all its tensors.
+type Signature = (GraphId, Form, Vec<usize>);
+
+/// How the ops of a graph are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// Several as one, where there is a kernel for that.
+    Fused,
+    /// As the file has them: for whoever listens to every step.
+    Plain,
+}
 
 /// What all plans of a graph share.
 pub(crate) struct Prepared {
+    /// The graph with internal ops. Values have the numbers that they have in the file's graph.
+    fused: Graph,
     pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
     pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
@@ -99,7 +111,10 @@ impl LoadedCpu {
                 residence.keep(tensor, options.mode).map_err(|error| problem(error.to_string()))?;
             }
             let constants = Constants { weights: weights.clone(), graphs: graphs.clone(), id };
-            prepared.push(Prepared { constants, linears: Mutex::default() });
+            let mut fused = graph.module.main.clone();
+            let made = fuse(&mut fused);
+            tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
+            prepared.push(Prepared { fused, constants, linears: Mutex::default() });
         }
         let seconds = begin.elapsed().as_secs_f64();
         let (copied, locked) = (residence.copied, residence.locked);
@@ -117,9 +132,22 @@ impl LoadedCpu {
         })
     }
 
+    /// A graph in one of its forms.
+    fn graph(&self, id: GraphId, form: Form) -> &Graph {
+        match form {
+            Form::Fused => &self.prepared[id.0].fused,
+            Form::Plain => &self.graphs.graphs[id.0].module.main,
+        }
+    }
+
     /// The plan for a signature: made once, found afterwards.
-    fn plan(&self, id: GraphId, signature: &[usize], inputs: &[Argument]) -> Result<Arc<Plan>> {
-        let key = (id, signature.to_vec());
+    fn plan(
+        &self,
+        (id, form): (GraphId, Form),
+        signature: &[usize],
+        inputs: &[Argument],
+    ) -> Result<Arc<Plan>> {
+        let key = (id, form, signature.to_vec());
         if let Some(plan) = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(plan.clone());
         }
@@ -132,12 +160,13 @@ impl LoadedCpu {
             })
             .collect();
         let making = Making { path: self.path, precision: self.precision, threads: self.pool.threads() };
-        let plan =
-            Arc::new(Plan::make(&graph.module.main, &shapes, &self.prepared[id.0], making, &self.limits)?);
+        let plan = Plan::make(self.graph(id, form), &shapes, &self.prepared[id.0], making, &self.limits)?;
+        let plan = Arc::new(plan);
         tracing::info!(
             method = graph.method,
             delegate = graph.delegate,
             inputs = ?shapes,
+            ?form,
             steps = plan.steps.len(),
             arena_bytes = plan.arena_bytes,
             "compiled execution: enabled"
@@ -157,20 +186,21 @@ impl LoadedCpu {
         inputs: &[Value],
         control: &RunControl,
     ) -> Result<Vec<Value>> {
-        let Some(graph) = self.graphs.graphs.get(id.0) else {
+        if id.0 >= self.graphs.graphs.len() {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
-        };
-        let graph = &graph.module.main;
+        }
+        let form = if control.trace.is_some() { Form::Plain } else { Form::Fused };
+        let graph = self.graph(id, form);
         let inputs = check_inputs(graph, inputs)?;
         let signature = signature(&inputs);
         let constants = &self.prepared[id.0].constants;
-        let mut kept = match state.take_frame(id, &signature) {
+        let mut kept = match state.take_frame((id, form), &signature) {
             Some(kept) => kept,
             None => {
-                let plan = self.plan(id, &signature, &inputs)?;
+                let plan = self.plan((id, form), &signature, &inputs)?;
                 state.grow_arena(plan.arena_bytes);
                 let frame = Frame::new(&plan, state.arena.as_mut_ptr(), constants);
-                Kept { graph: id, signature, plan, frame }
+                Kept { graph: (id, form), signature, plan, frame }
             }
         };
         let result = self.run_frame(id, graph, &mut kept, state, &inputs, control);

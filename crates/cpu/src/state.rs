@@ -2,6 +2,7 @@
 //! place; a log of what was there makes a run take effect as a whole or not at all. A snapshot shares the buffers, and the
 //! next run that would write one copies it first.
 
+use crate::loaded::Form;
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::run::Frame;
@@ -39,7 +40,7 @@ pub(crate) struct CpuState {
 
 /// What a session keeps for one signature.
 pub(crate) struct Kept {
-    pub(crate) graph: GraphId,
+    pub(crate) graph: (GraphId, Form),
     pub(crate) signature: Vec<usize>,
     pub(crate) plan: Arc<Plan>,
     pub(crate) frame: Frame,
@@ -121,7 +122,7 @@ impl CpuState {
     }
 
     /// What is kept for a signature, taken out for the time of a run.
-    pub(crate) fn take_frame(&mut self, graph: GraphId, signature: &[usize]) -> Option<Kept> {
+    pub(crate) fn take_frame(&mut self, graph: (GraphId, Form), signature: &[usize]) -> Option<Kept> {
         let at = self.frames.iter().rposition(|kept| kept.graph == graph && kept.signature == signature)?;
         Some(self.frames.remove(at))
     }

@@ -3,7 +3,7 @@
 use super::{Compiled, Numbered, copy, invalid};
 use crate::plan::{Planner, Storage};
 use crate::run::Run;
-use pteron_ir::ValueId;
+use pteron_ir::{Op, ValueId};
 use pteron_runtime::{NodeError, Value};
 use pteron_tensor::{HostTensor, Scalar};
 
@@ -47,7 +47,7 @@ fn unwrapped(error: pteron_runtime::Error) -> pteron_runtime::Error {
 /// The operand in whose memory the result lies, where it does.
 fn in_place_of(node: &pteron_ir::Node) -> Option<ValueId> {
     match &node.op {
-        pteron_ir::Op::SliceUpdate { dst, .. } | pteron_ir::Op::IndexCopy { dst, .. } => Some(*dst),
+        Op::SliceUpdate { dst, .. } | Op::IndexCopy { dst, .. } | Op::RopeUpdate { dst, .. } => Some(*dst),
         _ => None,
     }
 }

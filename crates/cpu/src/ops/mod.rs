@@ -11,8 +11,10 @@ mod index;
 mod matmul;
 mod numbers;
 mod order;
+mod projections;
 mod quantized;
 mod reduce;
+mod replace;
 pub(crate) mod rope;
 mod rows;
 mod views;
@@ -130,17 +132,20 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         | Op::Flip { .. }
         | Op::Reshape { .. }
         | Op::Contiguous { .. } => |planner, node| views::compile(planner, node),
-        Op::SliceUpdate { .. } => |planner, node| views::slice_update(planner, node),
+        Op::SliceUpdate { .. } => |planner, node| replace::slice_update(planner, node),
+        Op::RopeUpdate { .. } => |planner, node| replace::rope_update(planner, node),
         Op::AsType { .. } => |planner, node| match is_view(&node.node, planner.types) {
             true => views::compile(planner, node),
             false => elementwise::compile(planner, node),
         },
         Op::QuantizedMatmul { .. } => |planner, node| quantized::matmul(planner, node),
+        Op::Projections { .. } => |planner, node| projections::projections(planner, node),
+        Op::GatedProjection { .. } => |planner, node| projections::gated(planner, node),
         Op::Dequantize { .. } => |planner, node| quantized::dequantize(planner, node),
         Op::Addmm { .. } => |planner, node| matmul::addmm(planner, node),
         Op::Sdpa { .. } => |planner, node| attention::sdpa(planner, node),
         Op::Rope { .. } => |planner, node| rope::compile(planner, node),
-        Op::RMSNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => {
+        Op::RMSNorm { .. } | Op::AddRmsNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => {
             |planner, node| rows::compile(planner, node)
         }
         Op::IndexCopy { .. } => |planner, node| index::index_copy(planner, node),

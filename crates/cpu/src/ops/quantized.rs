@@ -22,13 +22,13 @@ const LEAST_ROUNDED_BYTES: usize = 32 << 10;
 
 /// The parts of a quantised weight as a node names them.
 #[derive(Clone, Copy)]
-struct Fields<'a> {
-    w: ValueId,
-    scales: ValueId,
-    biases: Option<ValueId>,
-    group_size: i32,
-    bits: i32,
-    mode: &'a str,
+pub(super) struct Fields<'a> {
+    pub(super) w: ValueId,
+    pub(super) scales: ValueId,
+    pub(super) biases: Option<ValueId>,
+    pub(super) group_size: i32,
+    pub(super) bits: i32,
+    pub(super) mode: &'a str,
 }
 
 /// A constant operand.
@@ -115,7 +115,7 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
 }
 
 /// The weight of a node bound to its kernel, the same for all plans of a program.
-fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
+pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
     let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), input };
     let mut linears = planner.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(linear) = linears.get(&key) {
@@ -140,7 +140,7 @@ pub(crate) struct LinearKey {
 
 /// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections
 /// that share an input (queries, keys and values; gate and up) share that form: the first one makes it.
-fn prepared_input(
+pub(super) fn prepared_input(
     planner: &mut Planner<'_>,
     node: &Numbered,
     x: ValueId,
@@ -228,7 +228,11 @@ pub(crate) fn row_numbers(indices: &View<'_>, count: usize) -> Result<Vec<usize>
 }
 
 /// A result as rows to write.
-fn rows_of<'r>(run: &'r Run<'_>, result: ValueId, columns: usize) -> Result<RowsMut<'r>, NodeError> {
+pub(super) fn rows_of<'r>(
+    run: &'r Run<'_>,
+    result: ValueId,
+    columns: usize,
+) -> Result<RowsMut<'r>, NodeError> {
     let target = run.target(result)?;
     let bytes = target.len() * target.dtype().size();
     // SAFETY: the result is row-major in storage of its own.
@@ -238,7 +242,7 @@ fn rows_of<'r>(run: &'r Run<'_>, result: ValueId, columns: usize) -> Result<Rows
 }
 
 /// All rows of a tensor: where they lie if they lie evenly, else copied to `dense`.
-fn even_rows<'r>(
+pub(super) fn even_rows<'r>(
     run: &'r Run<'_>,
     x: ValueId,
     columns: usize,
@@ -247,6 +251,9 @@ fn even_rows<'r>(
     let view = run.view(x)?;
     let size = view.dtype().size();
     let rows = view.len() / columns.max(1);
+    if rows == 0 {
+        return Rows::dense(&[], view.dtype(), 0, columns).map_err(|error| invalid(error.to_string()));
+    }
     let even = run.slot(x).layout.reshape(&[rows, columns]).filter(|layout| {
         let strides = layout.strides();
         (strides[1] == 1 || columns == 1) && (rows == 1 || strides[0] >= columns as isize)

@@ -8,8 +8,9 @@ use crate::plan::Planner;
 use crate::run::Run;
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
+use pteron_kernels::path::Path;
 use pteron_kernels::rope::{Pairs, inverse_periods, rope, turns};
-use pteron_kernels::view::View;
+use pteron_kernels::view::{View, ViewMut};
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, Scalar};
 
@@ -39,62 +40,81 @@ struct Table {
     fills: bool,
 }
 
+/// The turning of one tensor.
+pub(super) struct Turning {
+    rows: DenseRows,
+    table: Table,
+    dims: usize,
+    pairs: Pairs,
+    path: Path,
+}
+
 pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
-    let Op::Rope { x, dims, offset, freqs, traditional, base, scale } = node.node.op.clone() else {
-        return None;
-    };
     let &result = node.node.results.first()?;
-    let dtype = planner.dtype(x).filter(|dtype| dtype.is_float() && dtype.size() <= 4)?;
-    if Some(dtype) != planner.dtype(result)
-        || freqs.is_some_and(|freqs| planner.dtype(freqs) != Some(DType::F32))
-    {
-        return None;
-    }
-    let dims = usize::try_from(dims).ok()?;
-    let shape = planner.types.tensor(x)?.shape.clone();
-    let most = |at: usize| usize::try_from(planner.types.symbols.upper(shape.get(at)?)?).ok();
-    let (batch, length) = (most(0)?, most(shape.len().checked_sub(2)?)?);
-    let batch = match offset {
-        OffsetArg::Tensor(tensor) if planner.most_elements(tensor)? > 1 => batch,
-        _ => 1,
-    };
-    let key = TableKey {
-        offset: match offset {
-            OffsetArg::Tensor(value) | OffsetArg::Value(value) => value,
-        },
-        periods: freqs,
-        dims,
-        base: base.to_bits(),
-        scale: scale.to_bits(),
-        sizes: (batch, length),
-    };
-    // A table that is filled in a branch may not be there for others, nor one whose size a step changes.
-    let shared = planner.depth == 0 && shape.iter().all(|dim| dim.as_known().is_some());
-    let bytes = batch.checked_mul(length)?.checked_mul(dims)?.checked_mul(4)?;
-    let known = planner.tables.get(&key).copied().filter(|_| shared);
-    let fills = known.is_none();
-    let scratch = match known {
-        Some(scratch) => scratch,
-        None if shared => {
-            let end = planner.lifetimes.end;
-            let scratch = planner.reserve_until(node.number, end, bytes);
-            planner.tables.insert(key, scratch);
-            scratch
+    let turning = Turning::plan(planner, node)?;
+    Some(Compiled::Compute(Box::new(move |run| turning.write(run, &run.target(result)?))))
+}
+
+impl Turning {
+    /// What a node turns, whether it is that alone or writes it into a cache; `None` where the kernel does not take it.
+    pub(super) fn plan(planner: &mut Planner<'_>, node: &Numbered) -> Option<Turning> {
+        let (Op::Rope { x, dims, offset, freqs, traditional, base, scale }
+        | Op::RopeUpdate { x, dims, offset, freqs, traditional, base, scale, .. }) = node.node.op.clone()
+        else {
+            return None;
+        };
+        planner.dtype(x).filter(|dtype| dtype.is_float() && dtype.size() <= 4)?;
+        if freqs.is_some_and(|freqs| planner.dtype(freqs) != Some(DType::F32)) {
+            return None;
         }
-        None => planner.reserve(node.number, bytes),
-    };
-    let inverse = planner.reserve(node.number, dims / 2 * 4);
-    let rows = DenseRows::plan(planner, node, x)?;
-    let table = Table { offset, periods: freqs, dims, base, scale, scratch, inverse, fills };
-    let pairs = if traditional { Pairs::Neighbours } else { Pairs::Halves };
-    let path = planner.path;
-    Some(Compiled::Compute(Box::new(move |run| {
+        let dims = usize::try_from(dims).ok()?;
+        let shape = planner.types.tensor(x)?.shape.clone();
+        let most = |at: usize| usize::try_from(planner.types.symbols.upper(shape.get(at)?)?).ok();
+        let (batch, length) = (most(0)?, most(shape.len().checked_sub(2)?)?);
+        let batch = match offset {
+            OffsetArg::Tensor(tensor) if planner.most_elements(tensor)? > 1 => batch,
+            _ => 1,
+        };
+        let key = TableKey {
+            offset: match offset {
+                OffsetArg::Tensor(value) | OffsetArg::Value(value) => value,
+            },
+            periods: freqs,
+            dims,
+            base: base.to_bits(),
+            scale: scale.to_bits(),
+            sizes: (batch, length),
+        };
+        // A table that is filled in a branch may not be there for others, nor one whose size a step changes.
+        let shared = planner.depth == 0 && shape.iter().all(|dim| dim.as_known().is_some());
+        let bytes = batch.checked_mul(length)?.checked_mul(dims)?.checked_mul(4)?;
+        let known = planner.tables.get(&key).copied().filter(|_| shared);
+        let fills = known.is_none();
+        let scratch = match known {
+            Some(scratch) => scratch,
+            None if shared => {
+                let end = planner.lifetimes.end;
+                let scratch = planner.reserve_until(node.number, end, bytes);
+                planner.tables.insert(key, scratch);
+                scratch
+            }
+            None => planner.reserve(node.number, bytes),
+        };
+        let inverse = planner.reserve(node.number, dims / 2 * 4);
+        let rows = DenseRows::plan(planner, node, x)?;
+        let table = Table { offset, periods: freqs, dims, base, scale, scratch, inverse, fills };
+        let pairs = if traditional { Pairs::Neighbours } else { Pairs::Halves };
+        Some(Turning { rows, table, dims, pairs, path: planner.path })
+    }
+
+    /// Writes the turned tensor to a place of its sizes.
+    pub(super) fn write(&self, run: &Run<'_>, target: &ViewMut<'_>) -> Result<(), NodeError> {
         let mut layout = Layout::SCALAR;
-        let x = rows.view(run, &mut layout)?;
-        let table = table.get(run, &x)?;
-        rope(run.pool, path, &run.target(result)?, &x, dims, pairs, table);
+        let x = self.rows.view(run, &mut layout)?;
+        let table = self.table.get(run, &x)?;
+        rope(run.pool, self.path, target, &x, self.dims, self.pairs, table);
         Ok(())
-    })))
+    }
 }
 
 impl Table {

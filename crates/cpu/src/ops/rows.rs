@@ -92,6 +92,25 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
                 Ok(())
             })
         }
+        Op::AddRmsNorm { a, b, weight, eps } => {
+            let &[sum, normed] = node.node.results.as_slice() else { return None };
+            let same = [b, sum].iter().all(|&value| planner.types.tensor(value) == planner.types.tensor(a));
+            let floats = [Some(normed), weight].into_iter().flatten().all(|value| is_float(planner, value));
+            if !same || !floats {
+                return None;
+            }
+            let rows = [DenseRows::plan(planner, node, a)?, DenseRows::plan(planner, node, b)?];
+            let weight =
+                weight.map(|weight| DenseRows::plan(planner, node, weight).ok_or(())).transpose().ok()?;
+            Box::new(move |run| {
+                let (mut of_a, mut of_b, mut of_weight) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);
+                let (a, b) = (rows[0].view(run, &mut of_a)?, rows[1].view(run, &mut of_b)?);
+                let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
+                let (sum, out) = (run.target(sum)?, run.target(normed)?);
+                norm::add_rms_norm(run.pool, path, &sum, &out, &a, &b, weight.as_ref(), eps);
+                Ok(())
+            })
+        }
         Op::LayerNorm { x, weight, bias, eps } => {
             let dtypes: Vec<_> =
                 [weight, bias].into_iter().flatten().map(|value| planner.dtype(value)).collect();

@@ -1,21 +1,25 @@
 //! Ops that move no elements: their results are other sizes and strides over the same memory. A reshape that strides
-//! cannot express, and an update that cannot be done in place, copy.
+//! cannot express copies.
 
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
 use crate::plan::Planner;
-use crate::plan::lifetimes::Sharing;
 use crate::plan::types::counted;
 use crate::run::{Kernel, Run, Slot};
 use pteron_ir::op::IntArg;
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Op, Type, ValueId};
 use pteron_kernels::copy::copy;
-use pteron_kernels::view::{MAX_RANK, View, ViewMut};
+use pteron_kernels::view::{MAX_RANK, ViewMut};
 use pteron_runtime::NodeError;
 
 /// A slot moved by elements, with another layout.
-fn moved(run: &Run<'_>, source: ValueId, offset: isize, layout: Option<Layout>) -> Result<Slot, NodeError> {
+pub(super) fn moved(
+    run: &Run<'_>,
+    source: ValueId,
+    offset: isize,
+    layout: Option<Layout>,
+) -> Result<Slot, NodeError> {
     let slot = run.slot(source);
     let layout = layout.ok_or_else(|| invalid("more axes than a view can have"))?;
     let bytes = offset * run.dtype(source)?.size() as isize;
@@ -178,7 +182,7 @@ fn squeezed(layout: Layout, dims: &[i32]) -> Option<Layout> {
 }
 
 /// The range of a slice with the numbers at hand.
-fn range(
+pub(super) fn range(
     run: &Run<'_>,
     x: ValueId,
     axis: &IntArg<ValueId>,
@@ -213,51 +217,4 @@ fn split(planner: &Planner<'_>, node: &Numbered, x: ValueId, axis: i32) -> Kerne
         }
         Ok(())
     })
-}
-
-/// A range of one axis replaced: in place where nobody else needs the old contents.
-pub(super) fn slice_update(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
-    let Op::SliceUpdate { dst, update, axis, start, stop, step } = node.node.op.clone() else { return None };
-    let &result = node.node.results.first()?;
-    if planner.dtype(dst)? != planner.dtype(update)? {
-        return None;
-    }
-    let in_place = planner.lifetimes.life(result).sharing == Sharing::InPlace(dst);
-    let saved = planner.buffer_of(result).is_some();
-    Some(Compiled::Whole(Box::new(move |run| {
-        let (axis, range) = range(run, dst, &axis, (&start, &stop, step))?;
-        let whole = *run.slot(dst);
-        if in_place {
-            run.set(result, whole);
-        } else {
-            run.place(result, whole.layout.sizes())?;
-            copy(run.pool, &run.target(result)?, &run.view(dst)?);
-        }
-        let (offset, region) =
-            run.slot(result).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
-        let copied = if in_place { region.len() } else { region.len() + whole.layout.len() };
-        run.control.charge(copied as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
-        // Nothing is written to an empty range, whatever the update's shape.
-        if region.len() == 0 {
-            return Ok(());
-        }
-        let source = *run.slot(update);
-        let spread = source.layout.broadcast_to(region.sizes()).ok_or_else(|| {
-            invalid(format!("an update of {:?} for a range of {:?}", source.layout.sizes(), region.sizes()))
-        })?;
-        let target = moved(run, result, offset, Some(region))?;
-        let dtype = run.dtype(result)?;
-        if saved {
-            // SAFETY: the region is part of the result's memory.
-            let old = unsafe { View::from_raw(target.data, dtype, region.sizes(), region.strides()) };
-            run.undo.save(run.pool, &old);
-        }
-        // SAFETY: the source is a tensor of this run, spread over axes of size 1; the plan keeps it apart from
-        // the target.
-        let from = unsafe { View::from_raw(source.data, dtype, spread.sizes(), spread.strides()) };
-        // SAFETY: as above: part of the result's memory, which nobody else uses now.
-        let to = unsafe { ViewMut::from_raw(target.data, dtype, region.sizes(), region.strides()) };
-        copy(run.pool, &to, &from);
-        Ok(())
-    })))
 }

@@ -3,6 +3,7 @@
 
 use super::chains::{Chains, is_view};
 use super::types::Types;
+use pteron_ir::op::OffsetArg;
 use pteron_ir::{Block, Graph, Node, Op, ValueId};
 
 /// How a result relates to the memory of an operand.
@@ -166,10 +167,17 @@ impl Lifetimes {
 }
 
 /// The operand that an op gives back changed, and the other tensors that it reads.
-fn updated(node: &Node) -> Option<(ValueId, [Option<ValueId>; 2])> {
+fn updated(node: &Node) -> Option<(ValueId, [Option<ValueId>; 3])> {
     match &node.op {
-        Op::SliceUpdate { dst, update, .. } => Some((*dst, [Some(*update), None])),
-        Op::IndexCopy { dst, update, indices, .. } => Some((*dst, [Some(*update), Some(*indices)])),
+        Op::SliceUpdate { dst, update, .. } => Some((*dst, [Some(*update), None, None])),
+        Op::IndexCopy { dst, update, indices, .. } => Some((*dst, [Some(*update), Some(*indices), None])),
+        Op::RopeUpdate { dst, x, offset, freqs, .. } => {
+            let offset = match offset {
+                OffsetArg::Tensor(offset) => Some(*offset),
+                OffsetArg::Value(_) => None,
+            };
+            Some((*dst, [Some(*x), offset, *freqs]))
+        }
         _ => None,
     }
 }

@@ -308,11 +308,13 @@ fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
     let mut number = 0;
     graph.for_each_node(|node, _| {
         let unread = match &node.op {
-            Op::<Ssa>::QuantizedMatmul { biases, .. } if bound.contains(&number) => *biases,
-            _ => None,
+            _ if !bound.contains(&number) => &[][..],
+            Op::<Ssa>::QuantizedMatmul { biases, .. } => biases.as_slice(),
+            Op::Projections { biases, .. } | Op::GatedProjection { biases, .. } => biases,
+            _ => &[],
         };
         node.for_each_operand(|value| {
-            if Some(value) != unread {
+            if !unread.contains(&value) {
                 read.insert(value);
             }
         });

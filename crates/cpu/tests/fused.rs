@@ -268,6 +268,43 @@ fn fused_ops_give_what_plain_ones_give() {
     }
 }
 
+/// Keys whose range is outside the cache, and queries that turn by the same angles.
+const OUTSIDE: &str = r#"graph "forward"
+  input %0 "k": f32[1, 2, 1, 8]
+  input %1 "position": i64[1]
+  buffer %2 "cache": f32[1, 2, 4, 8] -> %4
+{
+  %3: f32[1, 2, 1, 8] = rope(x=%0, dims=8, offset=%1, base=10000.0)
+  %4: f32[1, 2, 4, 8] = slice_update(dst=%2, update=%3, axis=2, start=9, stop=10)
+  %5: f32[1, 2, 1, 8] = neg(x=%0)
+  %6: f32[1, 2, 1, 8] = rope(x=%5, dims=8, offset=%1, base=10000.0)
+}
+output %6 "q": f32[1, 2, 1, 8]
+"#;
+
+#[test]
+fn keys_that_are_written_nowhere_leave_their_angles_to_others() {
+    let mut file = File::default();
+    let mut method = Method::new("forward");
+    let [k, q] = [(); 2].map(|()| method.tensor(DType::F32, &[1, 2, 1, 8]));
+    let position = method.tensor(DType::I64, &[1]);
+    method.input(k);
+    method.input(position);
+    method.output(q);
+    method.delegate(&mut file, OUTSIDE, &[k, position, q]);
+    file.add(method);
+    let program = file.load().unwrap();
+    assert_eq!(counts(&program).get(&OpKind::RopeUpdate), Some(&1));
+    for position in [3, 5] {
+        let inputs =
+            [floats(DType::F32, &[1, 2, 1, 8], &numbers(1, 16)).into(), i64s(&[1], &[position]).into()];
+        let control = RunControl { trace: Some(Arc::new(Listener::default())), ..RunControl::default() };
+        let plain = program.session().unwrap().run_with("forward", &inputs, &control).unwrap();
+        let fused = program.session().unwrap().run("forward", &inputs).unwrap();
+        assert_equal(&fused, &plain, &format!("position {position}"));
+    }
+}
+
 /// The programs of the packed sample that ExecuTorch made.
 #[test]
 fn programs_by_executorch_are_fused() {

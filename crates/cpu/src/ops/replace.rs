@@ -127,7 +127,7 @@ pub(super) fn rope_update(planner: &mut Planner<'_>, node: &Numbered) -> Option<
         }
         let source = run.slot(x).layout;
         run.control.charge(source.len() as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
-        let Some(target) = range.begin(run)? else { return Ok(()) };
+        let Some(target) = range.begin(run)? else { return turning.skip(run) };
         let flat = Layout::row_major(source.sizes()).ok_or_else(|| invalid("too many axes"))?;
         let repeated = spread(&flat, &target.layout)?;
         range.save(run, &target)?;

@@ -107,6 +107,13 @@ impl Turning {
         Some(Turning { rows, table, dims, pairs, path: planner.path })
     }
 
+    /// Writes nothing, but leaves the table for those that share it.
+    pub(super) fn skip(&self, run: &Run<'_>) -> Result<(), NodeError> {
+        let mut layout = Layout::SCALAR;
+        self.table.get(run, &self.rows.view(run, &mut layout)?)?;
+        Ok(())
+    }
+
     /// Writes the turned tensor to a place of its sizes.
     pub(super) fn write(&self, run: &Run<'_>, target: &ViewMut<'_>) -> Result<(), NodeError> {
         let mut layout = Layout::SCALAR;

@@ -227,23 +227,24 @@ impl Fusing<'_> {
 
     /// Products of one tensor, where the first of them stands.
     fn products(&mut self, nodes: &mut Nodes) {
-        let mut groups: Vec<((ValueId, Form), Vec<(usize, Product)>)> = Vec::new();
+        let mut groups: Vec<Vec<(usize, Product)>> = Vec::new();
         let mut open: HashMap<(ValueId, Form), usize> = HashMap::new();
         for at in 0..nodes.len() {
             let Some(product) = nodes.op(at).and_then(|op| self.product(op)) else { continue };
             let key = (product.x, product.form.clone());
-            match open.get(&key).map(|&group| &mut groups[group].1) {
+            match open.get(&key).map(|&group| &mut groups[group]) {
                 Some(group) if group.len() < MOST_PRODUCTS => group.push((at, product)),
                 _ => {
-                    open.insert(key.clone(), groups.len());
-                    groups.push((key, vec![(at, product)]));
+                    open.insert(key, groups.len());
+                    groups.push(vec![(at, product)]);
                 }
             }
         }
-        for ((x, form), group) in groups.into_iter().filter(|(_, group)| group.len() > 1) {
+        for group in groups.into_iter().filter(|group| group.len() > 1) {
             let places: Vec<usize> = group.iter().map(|(at, _)| *at).collect();
             let results: Option<Vec<ValueId>> = places.iter().map(|&at| nodes.result(at)).collect();
             let Some(results) = results else { continue };
+            let (x, form) = (group[0].1.x, group[0].1.form.clone());
             let (w, scales, biases) = lists(group.into_iter().map(|(_, product)| product));
             let Form { group_size, bits, mode, .. } = form;
             let op = Op::Projections { x, w, scales, biases, group_size, bits, mode };

@@ -173,7 +173,7 @@ fn block(graph: &mut Graph, source: &mut Source<'_>, depth: usize) -> Block {
 }
 
 fn node(graph: &mut Graph, source: &mut Source<'_>, depth: usize) -> Node {
-    let kinds = if source.byte() % 16 == 0 { OpKind::internal() } else { OpKind::all() };
+    let kinds = if source.byte().is_multiple_of(16) { OpKind::internal() } else { OpKind::all() };
     let kind = source.pick(kinds).unwrap_or(OpKind::Noop);
     let fields = kind.spec().fields.iter().map(|spec| match spec.default {
         Some(default) if source.flag() => match default {

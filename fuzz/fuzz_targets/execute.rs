@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use pteron_cpu::Cpu;
+use pteron_format::Limits;
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{Argument, ArgumentKind, Options, Program, RunControl, Value};
 use pteron_tensor::{Bytes, HostTensor};
@@ -14,10 +15,17 @@ use pteron_tensor::{Bytes, HostTensor};
 /// Dims of inputs are cut to this; larger ones only take longer.
 const LARGEST_DIM: usize = 64;
 
+/// Element operations of one run: a deadline is looked at between ops, and one op can be hours of work by the default.
+const WORK: u64 = 1 << 28;
+
 static BACKENDS: LazyLock<[Options; 2]> = LazyLock::new(|| {
     let mut registry = Registry::default();
     registry.add(Arc::new(Cpu::new(1, None).expect("the best path is there")));
-    [Options::default(), Options { registry, ..Options::default() }]
+    let limits = Limits { work: WORK, ..Limits::default() };
+    [
+        Options { limits: limits.clone(), ..Options::default() },
+        Options { registry, limits, ..Options::default() },
+    ]
 });
 
 fuzz_target!(|data: &[u8]| {

@@ -77,7 +77,7 @@ class Llama:
 
 @dataclasses.dataclass(frozen=True)
 class Gemma4:
-    """Gemma 4 with per-layer embeddings and layers that share keys and values."""
+    """Gemma 4: with per-layer embeddings and layers that share keys and values (E2B), or dense (31B)."""
 
     vocab: int
     hidden: int
@@ -93,10 +93,14 @@ class Gemma4:
     per_layer: int
     window: int
     context: int
+    full_kv_heads: int | None = None  # where full layers have others, their keys are their values too
     eps: float = 1e-6
     theta: float = 1e6
 
     arch = "gemma4"
+
+    def kv_heads_of(self, layer):
+        return self.full_kv_heads if self.full_kv_heads and self.is_full(layer) else self.kv_heads
 
     def is_full(self, layer):
         return (layer + 1) % self.full_every == 0
@@ -106,7 +110,10 @@ class Gemma4:
 
     def describe(self, writer):
         writer.add_head_count(self.heads)
-        writer.add_head_count_kv(self.kv_heads)
+        if self.full_kv_heads:
+            writer.add_head_count_kv([self.kv_heads_of(i) for i in range(self.layers)])
+        else:
+            writer.add_head_count_kv(self.kv_heads)
         writer.add_key_length(self.full_head_dim)
         writer.add_value_length(self.full_head_dim)
         writer.add_key_length_swa(self.head_dim)
@@ -125,9 +132,10 @@ class Gemma4:
     def tensors(self):
         packed = self.layers * self.per_layer
         yield "token_embd.weight", (self.vocab, self.hidden)
-        yield "per_layer_token_embd.weight", (self.vocab, packed)
-        yield "per_layer_model_proj.weight", (packed, self.hidden)
-        yield "per_layer_proj_norm.weight", (self.per_layer,)
+        if self.per_layer:
+            yield "per_layer_token_embd.weight", (self.vocab, packed)
+            yield "per_layer_model_proj.weight", (packed, self.hidden)
+            yield "per_layer_proj_norm.weight", (self.per_layer,)
         yield "output_norm.weight", (self.hidden,)
         # A quarter of the pairs turns; the others have a period without end.
         factors = np.full(self.full_head_dim // 2, 1e30, dtype=np.float32)
@@ -135,14 +143,15 @@ class Gemma4:
         yield "rope_freqs.weight", factors
         for i in range(self.layers):
             head_dim = self.full_head_dim if self.is_full(i) else self.head_dim
-            q, kv, inner = self.heads * head_dim, self.kv_heads * head_dim, self.inner_of(i)
+            q, kv, inner = self.heads * head_dim, self.kv_heads_of(i) * head_dim, self.inner_of(i)
             yield f"blk.{i}.attn_norm.weight", (self.hidden,)
             yield f"blk.{i}.attn_q.weight", (q, self.hidden)
             yield f"blk.{i}.attn_q_norm.weight", (head_dim,)
             if i < self.layers - self.shared:
                 yield f"blk.{i}.attn_k.weight", (kv, self.hidden)
                 yield f"blk.{i}.attn_k_norm.weight", (head_dim,)
-                yield f"blk.{i}.attn_v.weight", (kv, self.hidden)
+                if not (self.full_kv_heads and self.is_full(i)):
+                    yield f"blk.{i}.attn_v.weight", (kv, self.hidden)
             yield f"blk.{i}.attn_output.weight", (self.hidden, q)
             yield f"blk.{i}.post_attention_norm.weight", (self.hidden,)
             yield f"blk.{i}.ffn_norm.weight", (self.hidden,)
@@ -150,9 +159,10 @@ class Gemma4:
             yield f"blk.{i}.ffn_up.weight", (inner, self.hidden)
             yield f"blk.{i}.ffn_down.weight", (self.hidden, inner)
             yield f"blk.{i}.post_ffw_norm.weight", (self.hidden,)
-            yield f"blk.{i}.inp_gate.weight", (self.per_layer, self.hidden)
-            yield f"blk.{i}.proj.weight", (self.hidden, self.per_layer)
-            yield f"blk.{i}.post_norm.weight", (self.hidden,)
+            if self.per_layer:
+                yield f"blk.{i}.inp_gate.weight", (self.per_layer, self.hidden)
+                yield f"blk.{i}.proj.weight", (self.hidden, self.per_layer)
+                yield f"blk.{i}.post_norm.weight", (self.hidden,)
             yield f"blk.{i}.layer_output_scale.weight", (1,)
 
 
@@ -160,6 +170,7 @@ SHAPES = {
     "smollm2-135m": Llama(49152, 576, 1536, 30, 9, 3, 64, 1e-5, 1e5, 8192),
     "llama-3.2-1b": Llama(128256, 2048, 8192, 16, 32, 8, 64, 1e-5, 5e5, 131072, rope_factor=32.0),
     "gemma-4-e2b": Gemma4(262144, 1536, 6144, 35, 8, 1, 256, 512, 5, 20, True, 256, 512, 131072),
+    "gemma-4-31b": Gemma4(262144, 5376, 21504, 60, 32, 16, 256, 512, 6, 0, False, 0, 1024, 262144, full_kv_heads=4),
 }
 
 

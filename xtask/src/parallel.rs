@@ -135,7 +135,15 @@ fn rate_of_processes(arguments: &Arguments, processes: usize) -> Result<f64> {
     let program = std::env::current_exe().map_err(|error| Error::message(error.to_string()))?;
     let spawn = |_| {
         Command::new(&program)
-            .args(["parallel", "--rate", "1", "--model", &arguments.model, "--backend", arguments.backend.name()])
+            .args([
+                "parallel",
+                "--rate",
+                "1",
+                "--model",
+                &arguments.model,
+                "--backend",
+                arguments.backend.name(),
+            ])
             .args(["--seconds", &arguments.seconds.to_string()])
             .stdout(Stdio::piped())
             .spawn()

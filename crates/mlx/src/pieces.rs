@@ -188,8 +188,10 @@ mod tests {
     use super::*;
     use pteron_ir::parse_graph;
 
-    /// The ranges of nodes, with how many values they take and give.
-    fn pieces(text: &str) -> (Vec<(Range<usize>, usize, usize)>, Option<&'static str>) {
+    /// A range of nodes, with how many values they take and give.
+    type Shown = (Range<usize>, usize, usize);
+
+    fn pieces(text: &str) -> (Vec<Shown>, Option<&'static str>) {
         let graph = parse_graph(text).unwrap();
         let found = Pieces::of(&graph, &BlockLife::of(&graph));
         let shown = |piece: &Piece| (piece.nodes.clone(), piece.takes.len(), piece.gives.len());

@@ -18,7 +18,8 @@ pub(crate) struct Execution<'a> {
     state: &'a mut dyn State,
     control: RunControl,
     memory: Memory,
-    /// What is not in memory: numbers, lists, constants, tensors without a place, and moved ones.
+    /// What is not in memory: numbers, lists, tensors without a place, and moved ones. Constants are the method's, which
+    /// all sessions share: a run that does not read one leaves its count of holders alone.
     values: Vec<Value>,
     /// Bytes of the tensors among the values, constants apart.
     held: u64,
@@ -201,9 +202,10 @@ impl<'a> Execution<'a> {
     /// A value as operators and delegates take it: lists with their members.
     fn resolve(&self, value: usize) -> Result<Value> {
         match &self.method.values[value] {
-            ValuePlan::Tensor(plan) => match &self.values[value] {
-                Value::None => self.read(value, plan).ok_or(Error::Unset(value)),
-                other => Ok(other.clone()),
+            ValuePlan::Tensor(plan) => match (&self.values[value], &plan.constant) {
+                (Value::None, Some(constant)) => Ok(Value::Tensor(constant.clone())),
+                (Value::None, None) => self.read(value, plan).ok_or(Error::Unset(value)),
+                (other, _) => Ok(other.clone()),
             },
             ValuePlan::Value(_) => Ok(self.values[value].clone()),
             ValuePlan::Ints(items) => {
@@ -334,7 +336,6 @@ impl<'a> Execution<'a> {
 fn start(plan: &ValuePlan) -> Value {
     match plan {
         ValuePlan::Value(value) => value.clone(),
-        ValuePlan::Tensor(TensorPlan { constant: Some(tensor), .. }) => Value::Tensor(tensor.clone()),
         ValuePlan::Tensor(_) | ValuePlan::Ints(_) | ValuePlan::Tensors(_) => Value::None,
     }
 }

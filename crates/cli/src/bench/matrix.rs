@@ -1,8 +1,10 @@
 //! What the matrix unit could do at best: products of tiles that are in its registers already, on all threads.
 
+#[cfg(target_arch = "x86_64")]
 use std::time::{Duration, Instant};
 
 /// Long enough that starting threads does not count.
+#[cfg(target_arch = "x86_64")]
 const LEAST: Duration = Duration::from_millis(200);
 
 /// Products between two looks at the clock.

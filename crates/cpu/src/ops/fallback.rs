@@ -9,6 +9,7 @@ use pteron_tensor::{HostTensor, Scalar};
 
 pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Compiled {
     let node = node.node.clone();
+    tracing::debug!(op = node.op.spec().name, place = ?node.place, "computed by the reference backend");
     let in_place = in_place_of(&node);
     let saved = node.results.iter().any(|&value| planner.buffer_of(value).is_some());
     Compiled::Whole(Box::new(move |run| {

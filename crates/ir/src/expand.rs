@@ -134,9 +134,7 @@ impl QuantizedList<'_> {
 /// Replaces every internal op by the plain ones that it stands for, in nested blocks too. The values that it gave keep
 /// their numbers. A graph whose internal ops have operands that their rules refuse is left with those.
 pub fn expand(graph: &mut Graph) -> Result<(), RuleError> {
-    let mut has_internal = false;
-    graph.for_each_node(|node, _| has_internal |= node.op.kind().is_internal());
-    if !has_internal {
+    if !graph.has_internal_ops() {
         return Ok(());
     }
     let mut body = std::mem::take(&mut graph.body);

@@ -212,6 +212,13 @@ impl Graph {
     pub fn for_each_node<'a>(&'a self, mut visit: impl FnMut(&'a Node, usize)) {
         self.body.for_each_node(0, &mut visit);
     }
+
+    /// Whether it has ops that no file has: [`expand`](crate::expand()) puts plain ones in their place.
+    pub fn has_internal_ops(&self) -> bool {
+        let mut found = false;
+        self.for_each_node(|node, _| found |= node.op.kind().is_internal());
+        found
+    }
 }
 
 impl Block {

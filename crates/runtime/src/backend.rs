@@ -126,12 +126,7 @@ impl ProgramGraphs {
     /// The same graphs without internal ops, for a backend that runs plain ones only. Graphs that come from a file have
     /// none, and are shared.
     pub fn expanded(self: Arc<ProgramGraphs>) -> Result<Arc<ProgramGraphs>> {
-        let is_plain = |graph: &DelegateGraph| {
-            let mut plain = true;
-            graph.module.main.for_each_node(|node, _| plain &= !node.op.kind().is_internal());
-            plain
-        };
-        if self.graphs.iter().all(is_plain) {
+        if !self.graphs.iter().any(|graph| graph.module.main.has_internal_ops()) {
             return Ok(self);
         }
         let graphs = self.graphs.iter().map(|graph| {

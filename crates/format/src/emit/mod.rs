@@ -73,12 +73,7 @@ pub fn emit(module: &Module) -> Result<Payload, EmitError> {
 /// The module without internal ops, which no file has.
 fn expanded(module: &Module) -> Result<Cow<'_, Module>, EmitError> {
     let mut module = Cow::Borrowed(module);
-    let has_internal = |graph: &Graph| {
-        let mut found = false;
-        graph.for_each_node(|node, _| found |= node.op.kind().is_internal());
-        found
-    };
-    if has_internal(&module.main) || module.init.as_ref().is_some_and(has_internal) {
+    if module.main.has_internal_ops() || module.init.as_ref().is_some_and(Graph::has_internal_ops) {
         let Module { init, main } = module.to_mut();
         for graph in init.iter_mut().chain([main]) {
             let expanded = pteron_ir::expand(graph);

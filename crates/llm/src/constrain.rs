@@ -4,9 +4,11 @@
 //! grammars themselves are the work of `llguidance`, whose limits on lexer, parser and grammar bound the work of a
 //! step. Nothing is ignored: what a schema asks for and cannot be had is an error when the constraint is made.
 
+mod digits;
 mod formats;
 
 use crate::tokenizer::Tokenizer;
+use digits::Digits;
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
@@ -52,6 +54,8 @@ pub enum ConstraintError {
 #[derive(Clone)]
 pub struct Constraint {
     matcher: Matcher,
+    /// The number that is being said, where the text is JSON.
+    digits: Option<Digits>,
 }
 
 impl fmt::Debug for Constraint {
@@ -71,8 +75,8 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Constraint {
-    /// Only values of a JSON schema, with one space after commas and colons and none elsewhere, so that a schema
-    /// with bounds bounds the text.
+    /// Only values of a JSON schema, with one space after commas and colons and none elsewhere, and numbers of no
+    /// more digits than 64-bit types tell apart, so that a schema with bounds bounds the text.
     ///
     /// # Errors
     /// When the schema has a part that cannot be honoured, or the tokenizer names no token for the end.
@@ -94,7 +98,7 @@ impl Constraint {
         let mut constraint = Constraint::new(tokenizer, KIND, TopLevelGrammar::from_json_schema(schema))?;
         match constraint.matcher.grammar_warnings().first() {
             Some(warning) => Err(refused(warning)),
-            None => Ok(constraint),
+            None => Ok(Constraint { digits: Some(Digits::new()), ..constraint }),
         }
     }
 
@@ -122,7 +126,7 @@ impl Constraint {
         let matcher = Matcher::new(factory.create_parser(grammar));
         match matcher.get_error() {
             Some(reason) => Err(ConstraintError::Refused { kind, reason: first_line(&reason) }),
-            None => Ok(Constraint { matcher }),
+            None => Ok(Constraint { matcher, digits: None }),
         }
     }
 
@@ -132,7 +136,10 @@ impl Constraint {
     /// # Errors
     /// When the work goes over its bounds, or a wrong token was accepted before.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
-        let mask = self.matcher.compute_mask_or_eos().map_err(|error| stopped(&error))?;
+        let mut mask = self.matcher.compute_mask_or_eos().map_err(|error| stopped(&error))?;
+        if let Some(digits) = &self.digits {
+            digits.narrow(&mut mask, &self.matcher)?;
+        }
         for (logit, token) in logits.iter_mut().zip(0u32..) {
             // Models have more logits than their vocabulary has tokens, to fill up a multiple.
             let known = (token as usize) < mask.len();
@@ -149,7 +156,13 @@ impl Constraint {
     /// When the token was not allowed.
     pub fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
         match self.matcher.try_consume_tokens(&[token]) {
-            Ok(1) => Ok(()),
+            Ok(1) => {
+                if let Some(digits) = &mut self.digits {
+                    let tokens = self.matcher.tok_env().map_err(|error| stopped(&error))?;
+                    digits.take(tokens.tok_trie().token(token));
+                }
+                Ok(())
+            }
             Ok(_) => Err(ConstraintError::NotAllowed { token }),
             Err(error) => Err(stopped(&error)),
         }

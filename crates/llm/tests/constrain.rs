@@ -37,6 +37,16 @@ fn tokenizer() -> Tokenizer {
 
 /// Text that is drawn from even logits, which favour nothing.
 fn generate(constraint: &mut Constraint, tokenizer: &Tokenizer, seed: u64) -> String {
+    generate_with(constraint, tokenizer, seed, None)
+}
+
+/// Text that is drawn from logits that are even but for a byte that is said wherever it may be.
+fn generate_with(
+    constraint: &mut Constraint,
+    tokenizer: &Tokenizer,
+    seed: u64,
+    favoured: Option<u8>,
+) -> String {
     let mut sampler = Sampler::new(SamplerSettings::default(), seed).unwrap();
     let mut ids = Vec::new();
     for _ in 0..2000 {
@@ -44,6 +54,9 @@ fn generate(constraint: &mut Constraint, tokenizer: &Tokenizer, seed: u64) -> St
             return tokenizer.decode(&ids);
         }
         let mut logits = vec![0.0; tokenizer.vocab_size() + 5];
+        if let Some(byte) = favoured {
+            logits[usize::from(byte)] = 50.0;
+        }
         constraint.mask(&mut logits).unwrap();
         let token = sampler.sample(&logits, &[]).unwrap();
         constraint.accept(token).unwrap();
@@ -81,6 +94,33 @@ fn random_texts_under_a_schema_are_values_of_it() {
             "{text}"
         );
         assert!(value["ok"].is_boolean() && value.as_object().unwrap().len() == 4, "{text}");
+    }
+}
+
+#[test]
+fn numbers_have_an_end() {
+    let tokenizer = tokenizer();
+    let schemas = [
+        json!({"type": "number"}),
+        json!({"type": "integer"}),
+        json!({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
+        json!({"type": "number", "exclusiveMinimum": -1, "exclusiveMaximum": 0}),
+        json!({"type": "number", "minimum": 0.5, "maximum": 0.5001}),
+        json!({"type": "number", "exclusiveMinimum": 99, "exclusiveMaximum": 100}),
+        json!({"type": "number", "exclusiveMinimum": -1e3, "exclusiveMaximum": -0.5}),
+        json!({"type": "integer", "multipleOf": 10}),
+        json!({"const": 1_000_000_000_000_000_000_000_000_000i128 as f64}),
+        json!({"enum": [0.000_000_000_000_000_000_000_012_5]}),
+    ];
+    for schema in schemas {
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        for favoured in b"0123456789.e" {
+            let mut constraint = Constraint::json_schema(&tokenizer, &schema).unwrap();
+            let text = generate_with(&mut constraint, &tokenizer, 7, Some(*favoured));
+            let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            assert!(validator.is_valid(&value), "{schema}: {text}");
+            assert!(text.len() < 64, "{schema}: {text}");
+        }
     }
 }
 

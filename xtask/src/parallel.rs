@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pteron_runtime::{Program, Session, SessionOptions, Value};
+use pteron_runtime::{Program, RunControl, Session, SessionOptions, Value};
 
 use crate::Outcome;
 use crate::cache::Cache;
@@ -110,8 +110,10 @@ fn throughput(program: &Program, start: &Start, threads: usize, seconds: u64) ->
                 // Callers have inputs of their own.
                 let inputs: Vec<Value> = start.inputs.iter().map(copy_of).collect();
                 let mut count = 0u32;
+                let mut outputs = Vec::new();
+                let control = RunControl::default();
                 while Instant::now() < until {
-                    session.run(&start.method, &inputs).map_err(failed)?;
+                    session.run_into(&start.method, &inputs, &control, &mut outputs).map_err(failed)?;
                     count += 1;
                 }
                 Ok(count)

@@ -185,38 +185,45 @@ impl LoadedCpu {
         state: &mut CpuState,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         if id.0 >= self.graphs.graphs.len() {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         }
         let form = if control.trace.is_some() { Form::Plain } else { Form::Fused };
         let graph = self.graph(id, form);
-        let inputs = check_inputs(graph, inputs)?;
-        let signature = signature(&inputs);
-        let constants = &self.prepared[id.0].constants;
-        let mut kept = match state.take_frame((id, form), &signature) {
+        let mut arguments = std::mem::take(&mut state.arguments);
+        arguments.clear();
+        for argument in check_inputs(graph, inputs)? {
+            arguments.push(argument?);
+        }
+        let mut kept = match state.take_frame((id, form), signature(&arguments)) {
             Some(kept) => kept,
             None => {
-                let plan = self.plan((id, form), &signature, &inputs)?;
+                let signature: Vec<usize> = signature(&arguments).collect();
+                let plan = self.plan((id, form), &signature, &arguments)?;
                 state.grow_arena(plan.arena_bytes);
-                let frame = Frame::new(&plan, state.arena.as_mut_ptr(), constants);
+                let frame = Frame::new(&plan, state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
                 Kept { graph: (id, form), signature, plan, frame }
             }
         };
-        let result = self.run_frame(id, graph, &mut kept, state, &inputs, control);
+        let result = self.run_frame(&mut kept, state, &arguments, control, outputs);
         state.put_frame(kept);
+        arguments.clear();
+        state.arguments = arguments;
         result
     }
 
     fn run_frame(
         &self,
-        id: GraphId,
-        graph: &Graph,
         kept: &mut Kept,
         state: &mut CpuState,
         inputs: &[Argument],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let (id, form) = kept.graph;
+        let graph = self.graph(id, form);
         let plan = &kept.plan;
         control.charge(plan.work)?;
         for (input, argument) in graph.inputs.iter().zip(inputs) {
@@ -257,7 +264,7 @@ impl LoadedCpu {
             control,
             limits: &self.limits,
         };
-        let result = finish(&mut run, &state.buffers[id.0]);
+        let result = finish(&mut run, &state.buffers[id.0], outputs);
         // A step that failed may have left later ones undone.
         kept.frame.warm = result.is_ok() || kept.frame.warm;
         state.put_effects(effects);
@@ -266,21 +273,20 @@ impl LoadedCpu {
 }
 
 /// Runs all steps, writes what buffers shall hold, and takes the outputs.
-fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>]) -> Result<Vec<Value>> {
+fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>], outputs: &mut Vec<Value>) -> Result<()> {
     let plan = run.plan;
     run.steps(&plan.steps)?;
     let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
-    let outputs = run.graph.outputs.iter().map(|output| {
-        let value = run.read(output.value).map_err(at_end)?;
+    outputs.resize(run.graph.outputs.len(), Value::None);
+    for (output, place) in run.graph.outputs.iter().zip(outputs) {
+        run.read_into(output.value, place).map_err(at_end)?;
         // The file declares what a caller gets: argmax gives u32 and is declared i64.
-        match (&output.ty, value) {
-            (Type::Tensor(declared), Value::Tensor(tensor)) if tensor.dtype() != declared.dtype => {
-                cast(&tensor, declared.dtype).map(Value::Tensor)
-            }
-            (_, value) => Ok(value),
+        if let (Type::Tensor(declared), Value::Tensor(tensor)) = (&output.ty, &*place)
+            && tensor.dtype() != declared.dtype
+        {
+            *place = Value::Tensor(cast(tensor, declared.dtype)?);
         }
-    });
-    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+    }
     for write in &plan.writes {
         let view = run.view(write.value).map_err(at_end)?;
         let buffer = &run.graph.buffers[write.buffer];
@@ -320,18 +326,16 @@ fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>]) -> Result<Vec<Value>> {
             unsafe { View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides()) };
         pteron_kernels::copy::copy(run.pool, &run.target(target).map_err(at_end)?, &from);
     }
-    Ok(outputs)
+    Ok(())
 }
 
 /// What a plan is made for: the sizes of all tensors.
-fn signature(inputs: &[Argument]) -> Vec<usize> {
-    let mut signature = Vec::new();
-    for input in inputs {
-        if let Argument::Tensor(tensor) = input {
-            signature.extend(tensor.shape());
-        }
-    }
-    signature
+fn signature(inputs: &[Argument]) -> impl Iterator<Item = usize> + Clone {
+    let shapes = inputs.iter().map(|input| match input {
+        Argument::Tensor(tensor) => tensor.shape(),
+        Argument::Scalar(_) => &[],
+    });
+    shapes.flatten().copied()
 }
 
 impl Loaded for LoadedCpu {
@@ -345,9 +349,10 @@ impl Loaded for LoadedCpu {
         state: &mut dyn State,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         let state = state.as_any_mut().downcast_mut::<CpuState>().ok_or(Error::ForeignSnapshot)?;
-        let result = self.run_pending(graph, state, inputs, control);
+        let result = self.run_pending(graph, state, inputs, control, outputs);
         if result.is_err() {
             state.rollback();
         }

@@ -356,23 +356,41 @@ impl Run<'_> {
 
     /// A copy of a value for whoever is outside.
     pub(crate) fn read(&self, value: ValueId) -> Result<Value, NodeError> {
+        let mut copy = Value::None;
+        self.read_into(value, &mut copy)?;
+        Ok(copy)
+    }
+
+    /// As [`Run::read`], in memory that the place has where that fits.
+    pub(crate) fn read_into(&self, value: ValueId, place: &mut Value) -> Result<(), NodeError> {
         let Some(dtype) = self.plan.dtypes[value.0 as usize] else {
-            return Ok(match self.number(value) {
+            *place = match self.number(value) {
                 Scalar::Int(number) => Value::Int(number),
                 Scalar::Float(number) => Value::Float(number),
                 Scalar::Bool(truth) => Value::Bool(truth),
-            });
+            };
+            return Ok(());
         };
         if let Storage::Constant(index) = self.plan.storage[value.0 as usize]
             && let Some(tensor) = self.constants.get(index)
         {
-            return Ok(Value::Tensor(tensor.clone()));
+            *place = Value::Tensor(tensor.clone());
+            return Ok(());
         }
         let view = self.view(value)?;
         self.bytes_within_limits(value, view.sizes())?;
+        if let Value::Tensor(tensor) = place
+            && let Some(bytes) = tensor.reuse(dtype, view.sizes())
+        {
+            crate::ops::copy::to_bytes(self.pool, &view, bytes);
+            return Ok(());
+        }
+        // What does not serve goes before more is asked for.
+        *place = Value::None;
         let mut tensor = HostTensor::zeros(dtype, view.sizes().to_vec()).map_err(KernelError::Tensor)?;
         crate::ops::copy::to_bytes(self.pool, &view, tensor.bytes_mut());
-        Ok(Value::Tensor(tensor))
+        *place = Value::Tensor(tensor);
+        Ok(())
     }
 
     fn trace(&self, number: usize) -> Result<()> {

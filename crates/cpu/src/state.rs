@@ -13,7 +13,7 @@ use pteron_kernels::pool::Pool;
 use pteron_runtime::backend::{
     BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions,
 };
-use pteron_runtime::reference::Effects;
+use pteron_runtime::reference::{Argument, Effects};
 use pteron_runtime::{Error, Result};
 use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
@@ -36,6 +36,8 @@ pub(crate) struct CpuState {
     pub(crate) arena: Memory,
     /// Most recently used last.
     frames: Vec<Kept>,
+    /// Where the inputs of a run are held; empty between runs.
+    pub(crate) arguments: Vec<Argument>,
 }
 
 /// What a session keeps for one signature.
@@ -104,6 +106,7 @@ impl CpuState {
             pending: None,
             arena: Memory::zeroed(0),
             frames: Vec::new(),
+            arguments: Vec::new(),
         })
     }
 
@@ -122,8 +125,13 @@ impl CpuState {
     }
 
     /// What is kept for a signature, taken out for the time of a run.
-    pub(crate) fn take_frame(&mut self, graph: (GraphId, Form), signature: &[usize]) -> Option<Kept> {
-        let at = self.frames.iter().rposition(|kept| kept.graph == graph && kept.signature == signature)?;
+    pub(crate) fn take_frame(
+        &mut self,
+        graph: (GraphId, Form),
+        signature: impl Iterator<Item = usize> + Clone,
+    ) -> Option<Kept> {
+        let is_it = |kept: &Kept| kept.graph == graph && kept.signature.iter().copied().eq(signature.clone());
+        let at = self.frames.iter().rposition(is_it)?;
         Some(self.frames.remove(at))
     }
 

@@ -108,31 +108,38 @@ impl Signature {
         })
     }
 
-    /// The values of one call.
-    pub(crate) fn inputs(&self, tokens: &[u32], start: usize, draw: &Draw) -> Result<Vec<Value>> {
-        let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
-        let each = || (start..start + tokens.len()).map(|at| at as i64).collect::<Vec<i64>>();
-        let position = match self.position {
-            Position::StartNumber => Value::Int(start as i64),
-            Position::Start(dtype, rank) => integers(dtype, vec![1; rank], &[start as i64])?.into(),
-            Position::Each(dtype, rank) => {
-                let mut shape = vec![1; rank];
-                shape[rank - 1] = tokens.len();
-                integers(dtype, shape, &each())?.into()
+    /// What a call with these tokens takes. `inputs` are those of an earlier call, whose memory is used again.
+    pub(crate) fn inputs(
+        &self,
+        tokens: &[u32],
+        start: usize,
+        draw: &Draw,
+        inputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        inputs.resize(if self.draws.is_some() { 6 } else { 2 }, Value::None);
+        let [ids, position, drawing @ ..] = inputs.as_mut_slice() else { return Ok(()) };
+        integers(ids, self.tokens, &[1, tokens.len()], tokens.iter().map(|&token| token.into()))?;
+        match self.position {
+            Position::StartNumber => *position = Value::Int(start as i64),
+            Position::Start(dtype, rank) => {
+                integers(position, dtype, &[1; 2][..rank], std::iter::once(start as i64))?;
             }
-        };
-        let mut inputs = vec![integers(self.tokens, vec![1, tokens.len()], &ids)?.into(), position];
-        if let Some((top_k_dtype, seed_dtype)) = self.draws {
-            let top_k = draw.top_k.and_then(|k| i64::try_from(k).ok()).unwrap_or(i64::MAX);
+            Position::Each(dtype, rank) => {
+                let each = (start..start + tokens.len()).map(|at| at as i64);
+                integers(position, dtype, &[1, tokens.len()][2 - rank..], each)?;
+            }
+        }
+        if let (Some((top_k_dtype, seed_dtype)), [temperature, top_k, top_p, seed]) = (self.draws, drawing) {
+            let most = draw.top_k.and_then(|k| i64::try_from(k).ok()).unwrap_or(i64::MAX);
             let last = (start + tokens.len()).saturating_sub(1) as u64;
             // The generator takes what the sign bit leaves.
-            let seed = (draw.seed.wrapping_add(last) & i64::MAX as u64) as i64;
-            inputs.push(fraction(draw.temperature)?);
-            inputs.push(integers(top_k_dtype, vec![], &[top_k])?.into());
-            inputs.push(fraction(draw.top_p)?);
-            inputs.push(integers(seed_dtype, vec![], &[seed])?.into());
+            let number = (draw.seed.wrapping_add(last) & i64::MAX as u64) as i64;
+            *temperature = fraction(draw.temperature)?;
+            integers(top_k, top_k_dtype, &[], std::iter::once(most))?;
+            *top_p = fraction(draw.top_p)?;
+            integers(seed, seed_dtype, &[], std::iter::once(number))?;
         }
-        Ok(inputs)
+        Ok(())
     }
 }
 
@@ -192,16 +199,32 @@ fn output(method: &MethodInfo) -> Result<(Gives, Option<usize>), String> {
     }
 }
 
-fn integers(dtype: DType, shape: Vec<usize>, values: &[i64]) -> Result<HostTensor> {
-    let tensor = match dtype {
-        DType::I32 => {
-            let narrow: Vec<i32> =
-                values.iter().map(|&value| value.clamp(i32::MIN.into(), i32::MAX.into()) as i32).collect();
-            HostTensor::from_slice(shape, &narrow)
-        }
-        _ => HostTensor::from_slice(shape, values),
+/// Puts a tensor of integers into a place, in the memory that the one there has where that fits.
+fn integers(
+    place: &mut Value,
+    dtype: DType,
+    shape: &[usize],
+    numbers: impl Iterator<Item = i64>,
+) -> Result<()> {
+    let failed = pteron_runtime::Error::from;
+    let fits = match place {
+        Value::Tensor(tensor) => tensor.reuse(dtype, shape).is_some(),
+        _ => false,
     };
-    Ok(tensor.map_err(pteron_runtime::Error::from)?)
+    if !fits {
+        *place = Value::Tensor(HostTensor::zeros(dtype, shape.to_vec()).map_err(failed)?);
+    }
+    let Value::Tensor(tensor) = place else { return Ok(()) };
+    if dtype == DType::I32 {
+        let narrow = tensor.as_mut_slice::<i32>().map_err(failed)?.iter_mut();
+        narrow
+            .zip(numbers)
+            .for_each(|(to, number)| *to = number.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
+    } else {
+        let wide = tensor.as_mut_slice::<i64>().map_err(failed)?.iter_mut();
+        wide.zip(numbers).for_each(|(to, number)| *to = number);
+    }
+    Ok(())
 }
 
 fn fraction(value: f32) -> Result<Value> {

@@ -224,13 +224,20 @@ impl Loaded for LoadedMlx {
         state: &mut dyn State,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         let state = state.as_any_mut().downcast_mut::<MlxState>().ok_or(Error::ForeignSnapshot)?;
-        let result = self.run_pending(graph, state, inputs, control);
-        if result.is_err() {
-            state.rollback();
+        outputs.clear();
+        match self.run_pending(graph, state, inputs, control) {
+            Ok(results) => {
+                *outputs = results;
+                Ok(())
+            }
+            Err(error) => {
+                state.rollback();
+                Err(error)
+            }
         }
-        result
     }
 
     fn memory(&self) -> MemoryReport {

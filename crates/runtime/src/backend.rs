@@ -46,14 +46,16 @@ pub trait Loaded: Send + Sync {
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>>;
 
     /// Runs one graph. What it writes to `state` is pending until [`State::commit`]: a method may call several
-    /// graphs, and takes effect as a whole or not at all.
+    /// graphs, and takes effect as a whole or not at all. `outputs` become its outputs; what they were may lend its
+    /// memory, output by output.
     fn run(
         &self,
         graph: GraphId,
         state: &mut dyn State,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>>;
+        outputs: &mut Vec<Value>,
+    ) -> Result<()>;
 
     /// What it holds and what a session will.
     fn memory(&self) -> MemoryReport;

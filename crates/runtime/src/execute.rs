@@ -1,7 +1,7 @@
 //! The instruction loop of a method: portable operators, delegates, moves and jumps over a table of values.
 //!
-//! Planned tensors live in [`Memory`], all other values in the table. Buffers of the session are put into memory
-//! before the run and taken out again after it.
+//! Planned tensors live in [`Memory`], all other values in a list. Buffers of the session are put into memory before the
+//! run and taken out again after it.
 
 use crate::backend::{GraphId, RunControl, State};
 use crate::memory::Memory;
@@ -11,18 +11,35 @@ use crate::reference::interpret::extent;
 use crate::{Error, Result, Value};
 use pteron_tensor::HostTensor;
 
+/// What a run works on. A session keeps it, so that runs like the one before allocate nothing.
+#[derive(Default)]
+pub(crate) struct Table {
+    memory: Memory,
+    /// What is not in memory: numbers, lists, tensors without a place, and moved ones. Constants are the method's, which
+    /// all sessions share: a run that does not read one leaves its count of holders alone.
+    values: Vec<Value>,
+    /// What a delegate is given, and what it gave.
+    arguments: Vec<Value>,
+    results: Vec<Value>,
+}
+
 /// One run of a method.
 pub(crate) struct Execution<'a> {
     inner: &'a Inner,
     method: &'a Method,
     state: &'a mut dyn State,
     control: RunControl,
-    memory: Memory,
-    /// What is not in memory: numbers, lists, tensors without a place, and moved ones. Constants are the method's, which
-    /// all sessions share: a run that does not read one leaves its count of holders alone.
-    values: Vec<Value>,
+    table: &'a mut Table,
     /// Bytes of the tensors among the values, constants apart.
     held: u64,
+}
+
+impl Drop for Execution<'_> {
+    /// Lets go of all tensors.
+    fn drop(&mut self) {
+        self.table.memory.clear();
+        self.table.values.clear();
+    }
 }
 
 impl<'a> Execution<'a> {
@@ -31,26 +48,35 @@ impl<'a> Execution<'a> {
         method: &'a Method,
         state: &'a mut dyn State,
         control: RunControl,
+        table: &'a mut Table,
     ) -> Execution<'a> {
-        let values = method.values.iter().map(start).collect();
-        Execution { inner, method, state, control, memory: Memory::default(), values, held: 0 }
+        table.values.extend(method.values.iter().map(start));
+        Execution { inner, method, state, control, table, held: 0 }
     }
 
-    /// Runs all chains; the outputs in order. `buffers` are the program's, as they were before.
-    pub(crate) fn run(&mut self, inputs: &[Value], buffers: &[HostTensor]) -> Result<Vec<Value>> {
+    /// Runs all chains and puts the outputs into `outputs`, in order. What was there is the memory that they may take.
+    /// `buffers` are the program's, as they were before.
+    pub(crate) fn run(
+        &mut self,
+        inputs: &[Value],
+        buffers: &[HostTensor],
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         for &(place, number) in &self.method.buffers {
             let tensor = &buffers[number];
-            self.memory.write(place, None, Value::Tensor(tensor.clone()), tensor.bytes().len() as u64);
+            self.table.memory.write(place, None, Value::Tensor(tensor.clone()), tensor.bytes().len() as u64);
         }
         for (index, (&value, given)) in self.method.inputs.iter().zip(inputs).enumerate() {
             self.set(value, given.clone())
                 .map_err(|error| error.at(&self.method.name, format!("input {index}")))?;
         }
-        self.run_chains()?;
-        let outputs = self.method.outputs.iter().enumerate().map(|(index, &output)| {
-            self.resolve(output).map_err(|error| error.at(&self.method.name, format!("output {index}")))
-        });
-        outputs.collect()
+        self.run_chains(outputs)?;
+        outputs.clear();
+        for (index, &output) in self.method.outputs.iter().enumerate() {
+            let value = self.resolve(output);
+            outputs.push(value.map_err(|error| error.at(&self.method.name, format!("output {index}")))?);
+        }
+        Ok(())
     }
 
     /// What the program's buffers hold after the run, by their numbers.
@@ -62,7 +88,7 @@ impl<'a> Execution<'a> {
         kept.filter_map(Result::transpose).collect()
     }
 
-    fn run_chains(&mut self) -> Result<()> {
+    fn run_chains(&mut self, spare: &mut [Value]) -> Result<()> {
         let allowed = self.inner.limits.executed_instructions;
         let mut left = allowed;
         for (number, chain) in self.method.chains.iter().enumerate() {
@@ -78,7 +104,7 @@ impl<'a> Execution<'a> {
                 if let Instruction::Delegate { .. } = instruction {
                     self.control.last = self.ends_after(number, at);
                 }
-                at = self.step(instruction, at).map_err(|error| {
+                at = self.step(instruction, at, spare).map_err(|error| {
                     let place = format!("{} ({})", show_place(number, at), instruction.describe());
                     error.at(&self.method.name, place)
                 })?;
@@ -97,7 +123,7 @@ impl<'a> Execution<'a> {
     /// A buffer out of memory. What another tensor of the place wrote is seen as the buffer's own type; `None` where
     /// something else was written over the place: the buffer keeps what it had.
     fn kept(&self, place: Place, buffer: &HostTensor) -> Result<Option<HostTensor>> {
-        let Some(entry) = self.memory.read(place) else { return Ok(None) };
+        let Some(entry) = self.table.memory.read(place) else { return Ok(None) };
         let Some(tensor) = entry.tensor.to_tensor()? else { return Ok(None) };
         if tensor.bytes().len() != buffer.bytes().len() {
             return Ok(None);
@@ -105,11 +131,13 @@ impl<'a> Execution<'a> {
         Ok(Some(HostTensor::new(buffer.dtype(), buffer.shape().to_vec(), tensor.bytes().clone())?))
     }
 
-    /// Runs one instruction; the place of the next.
-    fn step(&mut self, instruction: &Instruction, at: usize) -> Result<usize> {
+    /// Runs one instruction; the place of the next. Of `spare`, the outputs may take the memory.
+    fn step(&mut self, instruction: &Instruction, at: usize, spare: &mut [Value]) -> Result<usize> {
         match instruction {
             Instruction::Kernel { operator, inputs, outs } => self.kernel(operator, inputs, outs)?,
-            Instruction::Delegate { graph, inputs, outputs, .. } => self.delegate(*graph, inputs, outputs)?,
+            Instruction::Delegate { graph, inputs, outputs, .. } => {
+                self.delegate(*graph, inputs, outputs, spare)?;
+            }
             Instruction::Move { from, to } => {
                 // The handle is copied, not what it points at: the target's own place is left alone.
                 let value = self.resolve(*from)?;
@@ -129,13 +157,32 @@ impl<'a> Execution<'a> {
         Ok(at + 1)
     }
 
-    fn delegate(&mut self, graph: GraphId, inputs: &[usize], outputs: &[usize]) -> Result<()> {
-        let arguments = inputs.iter().map(|&value| self.resolve(value)).collect::<Result<Vec<_>>>()?;
+    fn delegate(
+        &mut self,
+        graph: GraphId,
+        inputs: &[usize],
+        outputs: &[usize],
+        spare: &mut [Value],
+    ) -> Result<()> {
+        let mut arguments = std::mem::take(&mut self.table.arguments);
+        arguments.clear();
+        for &value in inputs {
+            arguments.push(self.resolve(value)?);
+        }
+        let mut results = std::mem::take(&mut self.table.results);
+        results.clear();
+        results.extend(outputs.iter().map(|value| {
+            let output = self.method.outputs.iter().position(|output| output == value);
+            let spare = output.and_then(|output| spare.get_mut(output));
+            spare.map_or(Value::None, |spare| std::mem::replace(spare, Value::None))
+        }));
         self.control.held = self.bytes();
-        let results = self.inner.loaded.run(graph, self.state, &arguments, &self.control)?;
-        for (&value, result) in outputs.iter().zip(results) {
+        self.inner.loaded.run(graph, self.state, &arguments, &self.control, &mut results)?;
+        for (&value, result) in outputs.iter().zip(results.drain(..)) {
             self.store(value, result)?;
         }
+        arguments.clear();
+        (self.table.arguments, self.table.results) = (arguments, results);
         Ok(())
     }
 
@@ -202,16 +249,16 @@ impl<'a> Execution<'a> {
     /// A value as operators and delegates take it: lists with their members.
     fn resolve(&self, value: usize) -> Result<Value> {
         match &self.method.values[value] {
-            ValuePlan::Tensor(plan) => match (&self.values[value], &plan.constant) {
+            ValuePlan::Tensor(plan) => match (&self.table.values[value], &plan.constant) {
                 (Value::None, Some(constant)) => Ok(Value::Tensor(constant.clone())),
                 (Value::None, None) => self.read(value, plan).ok_or(Error::Unset(value)),
                 (other, _) => Ok(other.clone()),
             },
-            ValuePlan::Value(_) => Ok(self.values[value].clone()),
+            ValuePlan::Value(_) => Ok(self.table.values[value].clone()),
             ValuePlan::Ints(items) => {
                 self.control.charge(items.len() as u64)?;
                 let items = items.iter().map(|&item| {
-                    let number = self.values[item].as_int();
+                    let number = self.table.values[item].as_int();
                     number.ok_or_else(|| Error::Invalid(format!("value {item} of a list is no integer")))
                 });
                 Ok(Value::Ints(items.collect::<Result<_>>()?))
@@ -241,7 +288,7 @@ impl<'a> Execution<'a> {
         if plan.bytes() == 0 {
             return HostTensor::zeros(plan.dtype, plan.sizes.clone()).ok().map(Value::Tensor);
         }
-        let entry = self.memory.read(plan.place?)?;
+        let entry = self.table.memory.read(plan.place?)?;
         let order = match entry.writer {
             Some(writer) if writer == value => return Some(entry.tensor.clone()),
             Some(writer) => match &self.method.values[writer] {
@@ -291,7 +338,7 @@ impl<'a> Execution<'a> {
             Some(place) if elements > 0 => {
                 self.set_value(value, Value::None)?;
                 let len = elements as u64 * plan.dtype.size() as u64;
-                self.memory.write(place, Some(value), new, len);
+                self.table.memory.write(place, Some(value), new, len);
                 self.admit_bytes()
             }
             _ => self.set_value(value, new),
@@ -301,14 +348,14 @@ impl<'a> Execution<'a> {
     /// Replaces a value in the table.
     fn set_value(&mut self, value: usize, new: Value) -> Result<()> {
         let bytes = |value: &Value| value.as_tensor().map_or(0, |tensor| tensor.bytes().len() as u64);
-        let slot = &mut self.values[value];
+        let slot = &mut self.table.values[value];
         self.held = self.held.saturating_add(bytes(&new)).saturating_sub(bytes(slot));
         *slot = new;
         self.admit_bytes()
     }
 
     fn bytes(&self) -> u64 {
-        self.held.saturating_add(self.memory.bytes())
+        self.held.saturating_add(self.table.memory.bytes())
     }
 
     fn admit_bytes(&self) -> Result<()> {

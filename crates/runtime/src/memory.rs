@@ -1,7 +1,8 @@
 //! The planned memory of one run. What is written to a place is there until something is written over it; a
 //! tensor that is never written itself is seen through the place that it shares with another.
 //!
-//! Contents are tensors, not bytes: nothing is copied, and what is overwritten is dropped.
+//! Contents are tensors, not bytes: nothing is copied, and what is overwritten is dropped. Places outlive what lies there,
+//! so that a run that writes where the one before it did allocates nothing.
 
 use crate::Value;
 use crate::program::Place;
@@ -25,25 +26,39 @@ pub(crate) struct Entry {
 }
 
 impl Memory {
+    /// Forgets what lies there.
+    pub(crate) fn clear(&mut self) {
+        for entry in self.entries.values_mut() {
+            (entry.writer, entry.tensor, entry.len) = (None, Value::None, 0);
+        }
+        self.bytes = 0;
+    }
+
     /// Writes `len` bytes: whatever they overlap is gone.
     pub(crate) fn write(&mut self, place: Place, writer: Option<usize>, tensor: Value, len: u64) {
-        let end = place.offset.saturating_add(len);
-        let first = Place { offset: 0, ..place };
-        // Entries never overlap, so only the last one that begins before can reach into this one.
-        let before = self.entries.range(first..place).next_back();
-        let before = before.filter(|(at, entry)| at.offset.saturating_add(entry.len) > place.offset);
-        let mut gone: Vec<Place> = before.map(|(&at, _)| at).into_iter().collect();
-        gone.extend(self.entries.range(place..Place { offset: end, ..place }).map(|(&at, _)| at));
-        for at in gone {
-            self.bytes -= self.entries.remove(&at).map_or(0, |entry| entry.len);
+        while let Some(gone) = self.overlapping(place, len) {
+            self.bytes -= self.entries.remove(&gone).map_or(0, |entry| entry.len);
         }
-        self.bytes = self.bytes.saturating_add(len);
-        self.entries.insert(place, Entry { writer, tensor, len });
+        let old = self.entries.insert(place, Entry { writer, tensor, len });
+        self.bytes = self.bytes.saturating_sub(old.map_or(0, |entry| entry.len)).saturating_add(len);
+    }
+
+    /// Another place that `len` bytes at a place would be written over, or that nothing lies at any more and that is in
+    /// the way of the search.
+    fn overlapping(&self, place: Place, len: u64) -> Option<Place> {
+        let first = Place { offset: 0, ..place };
+        // Contents never overlap, so only the last that begins before can reach into these bytes.
+        let reaches = |at: &Place, len: u64| at.offset.saturating_add(len) > place.offset;
+        let before = self.entries.range(first..place).next_back();
+        let before = before.filter(|(at, entry)| entry.len == 0 || reaches(at, entry.len));
+        let behind = Place { offset: place.offset.saturating_add(1), ..place };
+        let end = Place { offset: place.offset.saturating_add(len).max(behind.offset), ..place };
+        before.or_else(|| self.entries.range(behind..end).next()).map(|(&at, _)| at)
     }
 
     /// What begins at a place.
     pub(crate) fn read(&self, place: Place) -> Option<&Entry> {
-        self.entries.get(&place)
+        self.entries.get(&place).filter(|entry| !matches!(entry.tensor, Value::None))
     }
 
     /// Bytes of all that is there.

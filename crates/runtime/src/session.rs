@@ -1,13 +1,13 @@
 //! A session: the state of one conversation with a program, and the running of methods over it.
 
 use crate::backend::{BufferId, Rewind, RunControl, Snapshot, State, StateOptions};
-use crate::execute::Execution;
+use crate::execute::{Execution, Table};
 use crate::program::check_input;
 use crate::value::describe_tensor;
 use crate::{CacheSpec, Error, Program, Result, Value};
 use pteron_tensor::HostTensor;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a session is opened with.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,9 @@ pub struct Session {
     state: Box<dyn State>,
     /// The program's own buffers, in the program's order.
     buffers: Vec<HostTensor>,
+    table: Table,
+    /// What a run may still take of the work that the program's limits allow.
+    work: Arc<AtomicU64>,
 }
 
 /// The state of a session at one moment; memory is shared until either side writes.
@@ -53,7 +56,7 @@ impl Session {
     fn with_state(program: Program, options: StateOptions) -> Result<Session> {
         let state = program.inner().loaded.new_state(&options)?;
         let buffers = program.inner().program_buffers.iter().map(|buffer| buffer.initial.clone()).collect();
-        Ok(Session { program, options, state, buffers })
+        Ok(Session { program, options, state, buffers, table: Table::default(), work: Arc::default() })
     }
 
     /// The program that it runs.
@@ -68,8 +71,23 @@ impl Session {
 
     /// Runs a method that can be stopped and watched.
     pub fn run_with(&mut self, method: &str, inputs: &[Value], control: &RunControl) -> Result<Vec<Value>> {
+        let mut outputs = Vec::new();
+        self.run_into(method, inputs, control, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// Runs a method over and over: `outputs` are those of an earlier run and become those of this one. Tensors that
+    /// nobody else holds lend their memory to new ones of the same size, so that a backend that computes in place
+    /// allocates nothing. After an error nothing in them is of use.
+    pub fn run_into(
+        &mut self,
+        method: &str,
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         // Sessions on many threads share the program: a run touches none of its counts of holders.
-        let Session { program, state, buffers, .. } = self;
+        let Session { program, state, buffers, table, work, .. } = self;
         let inner = program.inner();
         let position = program.position(method)?;
         let (plan, info) = (&inner.methods[position], &inner.infos[position]);
@@ -83,20 +101,24 @@ impl Session {
         }
         inner.check_files()?;
         let mut control = control.clone();
-        control.work.get_or_insert_with(|| Arc::new(AtomicU64::new(inner.limits.work)));
-        let mut execution = Execution::new(inner, plan, state.as_mut(), control);
-        // Weights that changed under the run make its outputs worthless.
-        let outputs = execution.run(inputs, buffers).and_then(|outputs| {
-            let changed = execution.changed(buffers)?;
-            inner.check_files().map(|()| (outputs, changed))
+        control.work.get_or_insert_with(|| {
+            work.store(inner.limits.work, Ordering::Relaxed);
+            work.clone()
         });
-        match outputs {
-            Ok((outputs, changed)) => {
+        let mut execution = Execution::new(inner, plan, state.as_mut(), control, table);
+        // Weights that changed under the run make its outputs worthless.
+        let changed = execution.run(inputs, buffers, outputs).and_then(|()| {
+            let changed = execution.changed(buffers)?;
+            inner.check_files().map(|()| changed)
+        });
+        drop(execution);
+        match changed {
+            Ok(changed) => {
                 for (number, tensor) in changed {
                     buffers[number] = tensor;
                 }
                 state.commit();
-                Ok(outputs)
+                Ok(())
             }
             Err(error) => {
                 state.rollback();

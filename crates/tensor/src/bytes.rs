@@ -90,6 +90,13 @@ impl Bytes {
         Bytes(Region::Shared { owner: Arc::new(Held(self.clone())), range })
     }
 
+    /// The bytes for writing, where they are owned and nobody else holds them.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let Region::Owned(words) = &mut self.0 else { return None };
+        let words = Arc::get_mut(words)?;
+        Some(&mut bytemuck::cast_slice_mut(&mut words.words)[..words.len])
+    }
+
     /// Writable bytes; copies first unless this is the only holder of owned memory.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if let Region::Shared { .. } = self.0 {

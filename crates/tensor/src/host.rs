@@ -2,6 +2,7 @@
 
 use crate::{Bytes, DType};
 use half::{bf16, f16};
+use smallvec::SmallVec;
 
 /// A Rust type that holds one element of a dtype.
 pub trait Element: bytemuck::Pod {
@@ -49,11 +50,14 @@ pub fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &dim| n.checked_mul(dim))
 }
 
+/// Dims of nearly all tensors, in place.
+type Shape = SmallVec<[usize; 6]>;
+
 /// A contiguous row-major tensor. Cloning shares the memory; writing copies it when it is shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
     dtype: DType,
-    shape: Vec<usize>,
+    shape: Shape,
     data: Bytes,
 }
 
@@ -66,13 +70,13 @@ impl HostTensor {
         }
         let aligned = (data.as_ptr() as usize).is_multiple_of(dtype.size());
         let data = if aligned { data } else { Bytes::copy_of(&data) };
-        Ok(HostTensor { dtype, shape, data })
+        Ok(HostTensor { dtype, shape: Shape::from_slice(&shape), data })
     }
 
     /// All zeros.
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<HostTensor, TensorError> {
         let len = byte_size(dtype, &shape)?;
-        Ok(HostTensor { dtype, shape, data: Bytes::zeroed(len) })
+        Ok(HostTensor { dtype, shape: Shape::from_slice(&shape), data: Bytes::zeroed(len) })
     }
 
     /// A copy of a slice.
@@ -139,13 +143,24 @@ impl HostTensor {
         self.data.make_mut()
     }
 
+    /// Makes this a tensor of another type in the same memory, where nobody else holds that and it has the size: its
+    /// bytes, with whatever they held. `None`, and nothing has changed, where it does not.
+    pub fn reuse(&mut self, dtype: DType, shape: &[usize]) -> Option<&mut [u8]> {
+        if byte_size(dtype, shape).ok()? != self.data.len() {
+            return None;
+        }
+        let bytes = self.data.get_mut()?;
+        (self.dtype, self.shape) = (dtype, Shape::from_slice(shape));
+        Some(bytes)
+    }
+
     /// The same elements under another shape of the same count, without a copy.
     pub fn reshaped(mut self, shape: Vec<usize>) -> Result<HostTensor, TensorError> {
         let want = byte_size(self.dtype, &shape)?;
         if want != self.data.len() {
             return Err(TensorError::Size { dtype: self.dtype, shape, want, got: self.data.len() });
         }
-        self.shape = shape;
+        self.shape = Shape::from_slice(&shape);
         Ok(self)
     }
 

@@ -4,9 +4,9 @@ use super::{Compiled, Numbered, invalid};
 use crate::plan::Planner;
 use crate::plan::types::counted;
 use crate::run::Kernel;
-use pteron_ir::op::FloatArg;
+use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::rules::SliceRange;
-use pteron_ir::{Op, ValueId};
+use pteron_ir::{Op, Type, TypeSource, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::elementwise::{Chain, ChainBuilder};
 use pteron_kernels::view::ViewMut;
@@ -22,6 +22,27 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             let chain = builder.finish(value)?;
             Box::new(move |run| {
                 chain.run(run.pool, &run.target(result)?, &[]);
+                Ok(())
+            })
+        }
+        // A number that is read from the data.
+        Op::Full { v: FloatArg::Value(number), .. } | Op::FullLike { v: FloatArg::Value(number), .. } => {
+            let is_integer = matches!(planner.types.type_of(number), Some(Type::Int(_)));
+            if !is_integer || !matches!(dtype, DType::I32 | DType::I64 | DType::F32) {
+                return None;
+            }
+            Box::new(move |run| {
+                let (number, target) = (run.int(&IntArg::Value(number)), run.target(result)?);
+                for index in 0..target.len() {
+                    // SAFETY: the result is row-major in storage of its own.
+                    unsafe {
+                        match dtype {
+                            DType::I32 => target.data().cast::<i32>().add(index).write(number as i32),
+                            DType::I64 => target.data().cast::<i64>().add(index).write(number),
+                            _ => target.data().cast::<f32>().add(index).write(number as f32),
+                        }
+                    }
+                }
                 Ok(())
             })
         }

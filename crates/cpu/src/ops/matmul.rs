@@ -72,11 +72,12 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
                 spread_bias = folded_bias.flatten();
             }
         }
-        let batch: Vec<usize> = out.sizes()[..out.rank() - 2].to_vec();
         let with_batch = |layout: Layout| {
-            let mut sizes = batch.clone();
-            sizes.extend(&layout.sizes()[layout.rank() - 2..]);
-            layout.broadcast_to(&sizes)
+            let (rank, inner) = (out.rank(), layout.rank() - 2);
+            let mut sizes = [0; pteron_kernels::view::MAX_RANK];
+            sizes[..rank].copy_from_slice(out.sizes());
+            sizes[rank - 2..rank].copy_from_slice(&layout.sizes()[inner..]);
+            layout.broadcast_to(&sizes[..rank])
         };
         let (a, b) = (with_batch(a).ok_or_else(none)?, with_batch(b).ok_or_else(none)?);
         let (left, right) = (run.view(mat1)?, run.view(mat2)?);

@@ -14,6 +14,9 @@ use marks::Marks;
 use pteron_runtime::{RunControl, Session, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
 
+/// Tokens that a decoder makes room for when it is opened, at most.
+const MOST_RESERVED: usize = 1 << 16;
+
 /// A text in the caches of a session.
 pub struct Decoder {
     model: LanguageModel,
@@ -26,6 +29,9 @@ pub struct Decoder {
     high: usize,
     marks: Marks,
     scores: Vec<f32>,
+    /// Of the last call, whose memory the next one uses.
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
 }
 
 /// How a decoder is opened.
@@ -63,10 +69,12 @@ impl Decoder {
             session: program.session_with(&options)?,
             model: model.clone(),
             context,
-            tokens: Vec::new(),
+            tokens: Vec::with_capacity(context.unwrap_or(0).min(MOST_RESERVED)),
             high: 0,
             marks: Marks::default(),
             scores: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
         })
     }
 
@@ -103,16 +111,18 @@ impl Decoder {
         let mut parts = tokens.chunks(chunk).peekable();
         while let Some(part) = parts.next() {
             let signature = if part.len() == 1 { model.decode() } else { model.prefill() };
-            let output = self.call(signature, part, draw, control)?;
+            self.call(signature, part, draw, control)?;
             if parts.peek().is_some() {
                 continue;
             }
+            let output = output_of(signature, &mut self.outputs)?;
             if signature.gives == Gives::Token {
-                return drawn(signature, &output).map(Next::Token);
+                return drawn(signature, output).map(Next::Token);
             }
-            let row = row_length(signature, &output)?;
+            let row = row_length(signature, output)?;
             let rows = output.len() / row;
-            copy_row(signature, &output, rows - 1, row, &mut self.scores)?;
+            copy_row(signature, output, rows - 1, row, &mut self.scores)?;
+            self.give_up_large_outputs();
             return Ok(Next::Scores(&mut self.scores));
         }
         Err(LlmError::EmptyPrompt)
@@ -137,13 +147,15 @@ impl Decoder {
         };
         let mut scores = std::mem::take(&mut self.scores);
         for (number, part) in tokens.chunks(chunk.max(1)).enumerate() {
-            let output = self.call(signature, part, &Draw::default(), control)?;
-            let row = row_length(signature, &output)?;
+            self.call(signature, part, &Draw::default(), control)?;
+            let output = output_of(signature, &mut self.outputs)?;
+            let row = row_length(signature, output)?;
             for at in 0..output.len() / row {
-                copy_row(signature, &output, at, row, &mut scores)?;
+                copy_row(signature, output, at, row, &mut scores)?;
                 visit(number * chunk + at, &scores)?;
             }
         }
+        self.give_up_large_outputs();
         self.scores = scores;
         Ok(())
     }
@@ -166,17 +178,21 @@ impl Decoder {
         tokens: &[u32],
         draw: &Draw,
         control: &RunControl,
-    ) -> Result<HostTensor> {
-        let inputs = signature.inputs(tokens, self.tokens.len(), draw)?;
-        let outputs = self.session.run_with(&signature.method, &inputs, control)?;
+    ) -> Result<()> {
+        signature.inputs(tokens, self.tokens.len(), draw, &mut self.inputs)?;
+        self.session.run_into(&signature.method, &self.inputs, control, &mut self.outputs)?;
         self.tokens.extend_from_slice(tokens);
         self.high = self.high.max(self.tokens.len());
-        for output in &outputs {
-            if let Some(tensor) = Value::to_tensor(output)? {
-                return Ok(tensor);
-            }
+        Ok(())
+    }
+
+    /// Lets go of outputs that are larger than those of one token: memory that is not used again while it decodes.
+    fn give_up_large_outputs(&mut self) {
+        let bytes = |value: &Value| value.as_tensor().map_or(0, |tensor| tensor.bytes().len());
+        let row = self.scores.len() * size_of::<f32>();
+        if self.outputs.iter().map(bytes).sum::<usize>() > row {
+            self.outputs.clear();
         }
-        Err(LlmError::Output { method: signature.method.clone(), found: "no tensor".to_owned() })
     }
 
     /// Another decoder that goes on from here.
@@ -189,6 +205,8 @@ impl Decoder {
             high: self.high,
             marks: self.marks.clone(),
             scores: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
         })
     }
 }
@@ -200,6 +218,19 @@ impl std::fmt::Debug for Decoder {
             .field("position", &self.tokens.len())
             .finish()
     }
+}
+
+/// The first tensor among the outputs, brought to the host.
+fn output_of<'o>(signature: &Signature, outputs: &'o mut [Value]) -> Result<&'o HostTensor> {
+    for output in outputs {
+        if let Value::Device(tensor) = output {
+            *output = Value::Tensor(tensor.to_host()?);
+        }
+        if let Value::Tensor(tensor) = output {
+            return Ok(tensor);
+        }
+    }
+    Err(LlmError::Output { method: signature.method.clone(), found: "no tensor".to_owned() })
 }
 
 /// Logits of one token; an error where a tensor has none.

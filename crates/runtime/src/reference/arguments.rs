@@ -15,9 +15,11 @@ pub fn check_arguments(graph: &Graph, inputs: &[Value]) -> Result<()> {
         });
     }
     for (index, (input, value)) in graph.inputs.iter().zip(inputs).enumerate() {
-        if let Some(wanted) =
-            graph.ty(input.value).map_or(Some("a defined value".into()), |ty| unfit(graph, ty, value))
-        {
+        let wanted = match graph.ty(input.value) {
+            Some(ty) => unfit(graph, ty, value),
+            None => Some("a defined value".into()),
+        };
+        if let Some(wanted) = wanted {
             let (method, name) = (graph.name.clone(), input.name.clone());
             return Err(Error::Input { method, index, name, wanted, given: value.describe() });
         }
@@ -27,7 +29,7 @@ pub fn check_arguments(graph: &Graph, inputs: &[Value]) -> Result<()> {
 
 /// What is wanted instead of a value; `None` where it fits.
 fn unfit(graph: &Graph, ty: &Type, value: &Value) -> Option<String> {
-    let wanted = |fits: bool, text: &str| if fits { None } else { Some(text.to_owned()) };
+    let wanted = |fits: bool, text: &str| (!fits).then(|| text.to_owned());
     match ty {
         Type::Tensor(ty) => {
             let fits = tensor_type(value).is_some_and(|(dtype, shape)| {
@@ -38,8 +40,10 @@ fn unfit(graph: &Graph, ty: &Type, value: &Value) -> Option<String> {
                         None => graph.symbols.upper(dim).is_none_or(|most| size as i64 <= most),
                     })
             });
-            let dims: Vec<String> = ty.shape.iter().map(|dim| graph.symbols.show(dim)).collect();
-            wanted(fits, &format!("{} [{}]", ty.dtype, dims.join(", ")))
+            (!fits).then(|| {
+                let dims: Vec<String> = ty.shape.iter().map(|dim| graph.symbols.show(dim)).collect();
+                format!("{} [{}]", ty.dtype, dims.join(", "))
+            })
         }
         // On the wire integers have 32 bits.
         Type::Int(_) => {

@@ -106,13 +106,20 @@ impl Loaded for LoadedReference {
         state: &mut dyn State,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
         let state = state.as_any_mut().downcast_mut::<ReferenceState>().ok_or(Error::ForeignSnapshot)?;
-        let result = self.run_pending(graph, state, inputs, control);
-        if result.is_err() {
-            state.rollback();
+        outputs.clear();
+        match self.run_pending(graph, state, inputs, control) {
+            Ok(results) => {
+                *outputs = results;
+                Ok(())
+            }
+            Err(error) => {
+                state.rollback();
+                Err(error)
+            }
         }
-        result
     }
 
     fn memory(&self) -> MemoryReport {
@@ -140,7 +147,7 @@ impl LoadedReference {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         };
         let graph = &graph.module.main;
-        let inputs = check_inputs(graph, inputs)?.into_iter().map(datum).collect();
+        let inputs = check_inputs(graph, inputs)?.map(|input| input.map(datum)).collect::<Result<_>>()?;
         let elsewhere = state.bytes_outside(id);
         let constants = state.constants(id);
         let contents = state.pending();
@@ -182,9 +189,12 @@ fn datum(argument: Argument) -> Datum {
 }
 
 /// Inputs as the graph wants them, in host memory; see [`check_arguments`].
-pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
+pub fn check_inputs(
+    graph: &Graph,
+    inputs: &[Value],
+) -> Result<impl ExactSizeIterator<Item = Result<Argument>>> {
     check_arguments(graph, inputs)?;
-    let arguments = inputs.iter().map(|value| match value.as_scalar() {
+    Ok(inputs.iter().map(|value| match value.as_scalar() {
         Some(scalar) => Ok(Argument::Scalar(scalar)),
         None => {
             let tensor = value.to_tensor()?;
@@ -192,8 +202,7 @@ pub fn check_inputs(graph: &Graph, inputs: &[Value]) -> Result<Vec<Argument>> {
                 .map(Argument::Tensor)
                 .ok_or_else(|| Error::Invalid(format!("{} as input", value.describe())))
         }
-    });
-    arguments.collect()
+    }))
 }
 
 /// A tensor in the dtype that a file declares for it; shared where it has that already.

@@ -339,7 +339,8 @@ pub(crate) fn run_graph(
     let graphs = Arc::new(ProgramGraphs { file: "random".into(), graphs: vec![delegate] });
     let loaded = backend.load(graphs, Arc::new(Weights::default()), &LoadOptions::default())?;
     let mut state = loaded.new_state(&StateOptions::default())?;
-    let outputs = loaded.run(GraphId(0), state.as_mut(), inputs, &RunControl::default())?;
+    let mut outputs = Vec::new();
+    loaded.run(GraphId(0), state.as_mut(), inputs, &RunControl::default(), &mut outputs)?;
     let fetched = outputs.into_iter().map(|value| Ok(value.to_tensor()?.map_or(value, Value::Tensor)));
     fetched.collect()
 }

@@ -5,6 +5,7 @@
 // The memory of runs is addressed directly; every block says why it holds.
 #![allow(unsafe_code)]
 
+mod cache;
 mod layout;
 mod loaded;
 mod memory;

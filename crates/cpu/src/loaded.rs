@@ -250,7 +250,7 @@ impl LoadedCpu {
             };
             kept.frame.slots[buffer.value.0 as usize].data = data;
         }
-        let mut effects = state.take_effects(plan.has_effects);
+        let mut effects = state.take_effects(plan.draws);
         let mut run = Run {
             graph,
             id,
@@ -260,6 +260,7 @@ impl LoadedCpu {
             constants: &self.prepared[id.0].constants,
             effects: &mut effects,
             undo: &mut state.undo,
+            cache: state.cache.as_mut(),
             pool: &self.pool,
             control,
             limits: &self.limits,
@@ -340,7 +341,12 @@ fn signature(inputs: &[Argument]) -> impl Iterator<Item = usize> + Clone {
 
 impl Loaded for LoadedCpu {
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
-        Ok(Box::new(CpuState::new(self.graphs.clone(), self.pool.clone(), options, &self.limits)?))
+        Ok(Box::new(CpuState::new(
+            self.graphs.clone(),
+            (self.pool.clone(), self.path),
+            options,
+            &self.limits,
+        )?))
     }
 
     fn run(

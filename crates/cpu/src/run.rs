@@ -1,5 +1,6 @@
 //! One run of a plan: where every value lies now, the numbers read from data, and the loop over the steps.
 
+use crate::cache::Cache;
 use crate::layout::Layout;
 use crate::loaded::Constants;
 use crate::memory::Memory;
@@ -97,6 +98,7 @@ pub(crate) struct Run<'a> {
     pub(crate) constants: &'a Constants,
     pub(crate) effects: &'a mut Effects,
     pub(crate) undo: &'a mut Undo,
+    pub(crate) cache: Option<&'a mut Cache>,
     pub(crate) pool: &'a Pool,
     pub(crate) control: &'a RunControl,
     pub(crate) limits: &'a Limits,

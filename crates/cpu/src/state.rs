@@ -2,6 +2,7 @@
 //! place; a log of what was there makes a run take effect as a whole or not at all. A snapshot shares the buffers, and the
 //! next run that would write one copies it first.
 
+use crate::cache::Cache;
 use crate::loaded::Form;
 use crate::memory::Memory;
 use crate::plan::Plan;
@@ -9,6 +10,7 @@ use crate::run::Frame;
 use crate::undo::Undo;
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
+use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_runtime::backend::{
     BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions,
@@ -29,6 +31,8 @@ pub(crate) struct CpuState {
     /// By graph, in the graph's order.
     pub(crate) buffers: Vec<Vec<Arc<Memory>>>,
     pub(crate) undo: Undo,
+    /// The off-graph cache, where the session has one.
+    pub(crate) cache: Option<Cache>,
     committed: Effects,
     /// What runs since the last commit have made of the effects.
     pending: Option<Effects>,
@@ -51,6 +55,7 @@ pub(crate) struct Kept {
 struct CpuSnapshot {
     graphs: Arc<ProgramGraphs>,
     buffers: Vec<Vec<Arc<Memory>>>,
+    cache: Option<Cache>,
     effects: Effects,
 }
 
@@ -73,7 +78,7 @@ impl CpuState {
     /// Zeroed buffers, an empty cache, the generator at its seed.
     pub(crate) fn new(
         graphs: Arc<ProgramGraphs>,
-        pool: Arc<Pool>,
+        (pool, path): (Arc<Pool>, Path),
         options: &StateOptions,
         limits: &Limits,
     ) -> Result<CpuState> {
@@ -102,7 +107,8 @@ impl CpuState {
             pool,
             buffers,
             undo: Undo::default(),
-            committed: Effects::new(options, limits)?,
+            cache: options.cache.as_ref().map(|spec| Cache::new(spec, path, limits)).transpose()?,
+            committed: Effects::new(&StateOptions { cache: None, ..options.clone() }, limits)?,
             pending: None,
             arena: Memory::zeroed(0),
             frames: Vec::new(),
@@ -193,6 +199,9 @@ impl State for CpuState {
 
     fn commit(&mut self) {
         self.undo.forget();
+        if let Some(cache) = &mut self.cache {
+            cache.commit();
+        }
         if let Some(pending) = self.pending.take() {
             self.committed = pending;
         }
@@ -202,6 +211,9 @@ impl State for CpuState {
         // SAFETY: buffers are written only by runs, which this borrow excludes, and stay where they are until a
         // commit: `run` copies a shared one before it saves anything of it.
         unsafe { self.undo.roll_back(&self.pool) };
+        if let Some(cache) = &mut self.cache {
+            cache.roll_back();
+        }
         self.pending = None;
     }
 
@@ -218,17 +230,25 @@ impl State for CpuState {
             return Ok(Rewind::Replay { from: 0, reason });
         }
         drop(written);
-        self.committed.rewind_to(tokens)
+        let Some(cache) = &mut self.cache else { return Ok(Rewind::Done) };
+        if tokens > cache.len() {
+            return Err(Error::Cache(format!("it holds {} positions, not {tokens}", cache.len())));
+        }
+        Ok(match cache.rewind(tokens) {
+            Ok(()) => Rewind::Done,
+            Err(reason) => Rewind::Replay { from: 0, reason },
+        })
     }
 
     fn cached_tokens(&self) -> Option<usize> {
-        self.committed.cached_tokens()
+        self.cache.as_ref().map(Cache::len)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         Ok(Arc::new(CpuSnapshot {
             graphs: self.graphs.clone(),
             buffers: self.buffers.clone(),
+            cache: self.cache.clone(),
             effects: self.committed.clone(),
         }))
     }
@@ -238,6 +258,7 @@ impl State for CpuState {
             Some(snapshot) if Arc::ptr_eq(&snapshot.graphs, &self.graphs) => {
                 self.undo.forget();
                 self.buffers = snapshot.buffers.clone();
+                self.cache = snapshot.cache.clone();
                 self.committed = snapshot.effects.clone();
                 self.pending = None;
                 Ok(())
@@ -248,7 +269,8 @@ impl State for CpuState {
 
     fn bytes(&self) -> u64 {
         let buffers: u64 = self.buffers.iter().flatten().map(|memory| memory.len() as u64).sum();
-        buffers + self.committed.bytes() + (self.arena.len() + self.undo.capacity()) as u64
+        let cache = self.cache.as_ref().map_or(0, Cache::bytes);
+        buffers + cache + (self.arena.len() + self.undo.capacity()) as u64
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

@@ -1,11 +1,13 @@
 //! Scaled dot-product attention over keys and values where they lie.
 
 use super::{Compiled, Numbered, invalid};
+use crate::cache::Written;
 use crate::plan::Planner;
 use crate::run::{Kernel, Run};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
 use pteron_kernels::view::View;
+use pteron_runtime::NodeError;
 use pteron_tensor::DType;
 
 pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -66,6 +68,70 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
         }
         kernel(run)
     })))
+}
+
+/// Keys and values into the session's cache, and attention over what it holds.
+pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } = node.node.op else { return None };
+    let &result = node.node.results.first()?;
+    let (layer, scale) = (usize::try_from(layer_id?).ok()?, scale?);
+    // Keys are as many as the session's cache holds, which no plan knows; scratch does not grow with them.
+    let sizes = most_sizes(planner, q, k, v)?;
+    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
+    let path = planner.path;
+    Some(Compiled::Compute(Box::new(move |run| {
+        // SAFETY: reserved for this node and asked for once.
+        let scratch = unsafe { run.scratch_slice(scratch) };
+        let start = first_integer(&run.view(position)?)?;
+        let Some(cache) = run.cache.take() else {
+            return Err(invalid(
+                "the program keeps keys and values in a cache of the session, and its metadata do not say how long \
+                 that is: open the session with a context or a cache",
+            ));
+        };
+        let written = Written { keys: run.view(k)?, values: run.view(v)? };
+        let attended = cache.write(run.pool, layer, start, &written).and_then(|live| {
+            let (q, length) = (run.view(q)?, written.keys.sizes()[2]);
+            let (&[_, heads, queries, features], &[_, shared, _, wide]) = (q.sizes(), live.keys().sizes())
+            else {
+                return Err(invalid(format!("queries {:?} of a cache", q.sizes())));
+            };
+            if features != wide || queries != length || shared == 0 || heads % shared != 0 {
+                let over = format!("{shared} heads of {wide} features and {length} new keys");
+                return Err(invalid(format!("queries {:?} over {over}", q.sizes())));
+            }
+            let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
+            run.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+            let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
+            let mask = Mask::Causal { window: live.window };
+            let job = Attention { q, k, v, scale, mask, ring };
+            attention(run.pool, path, &run.target(result)?, &job, scratch);
+            Ok(())
+        });
+        run.cache = Some(cache);
+        attended
+    })))
+}
+
+/// The first element of a tensor of integers.
+fn first_integer(view: &View<'_>) -> Result<i64, NodeError> {
+    if view.is_empty() {
+        return Err(invalid("there is no position"));
+    }
+    let data = view.data();
+    // SAFETY: there is an element, aligned for its dtype.
+    unsafe {
+        Ok(match view.dtype() {
+            DType::I64 => *data.cast::<i64>(),
+            DType::I32 => (*data.cast::<i32>()).into(),
+            DType::I16 => (*data.cast::<i16>()).into(),
+            DType::I8 => (*data.cast::<i8>()).into(),
+            DType::U32 => (*data.cast::<u32>()).into(),
+            DType::U16 => (*data.cast::<u16>()).into(),
+            DType::U8 => (*data).into(),
+            other => return Err(invalid(format!("a position of {other}"))),
+        })
+    }
 }
 
 /// The sizes of a result for which nothing else need be looked at. Keys and values grow with every token, and

@@ -31,7 +31,10 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             if !is_integer || !matches!(dtype, DType::I32 | DType::I64 | DType::F32) {
                 return None;
             }
-            Box::new(move |run| {
+            // The number is open when the plan is made, but the sizes are not.
+            let (sizes, whole) = (planner.types.sizes(result)?, node.node.clone());
+            return Some(Compiled::Whole(Box::new(move |run| {
+                run.place_result(&whole, result, &sizes)?;
                 let (number, target) = (run.int(&IntArg::Value(number)), run.target(result)?);
                 for index in 0..target.len() {
                     // SAFETY: the result is row-major in storage of its own.
@@ -44,7 +47,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
                     }
                 }
                 Ok(())
-            })
+            })));
         }
         Op::ARange { start, step, .. } => {
             if !matches!(dtype, DType::I32 | DType::I64) {

@@ -75,8 +75,8 @@ pub(crate) struct Plan {
     /// Buffers that a run changes, in place or at its end.
     pub(crate) changed: Vec<bool>,
     pub(crate) writes: Vec<BufferWrite>,
-    /// Whether it touches the session's cache or random generator.
-    pub(crate) has_effects: bool,
+    /// Whether it advances the session's random generator.
+    pub(crate) draws: bool,
     /// Work of all steps whose sizes are known.
     pub(crate) work: u64,
 }
@@ -277,8 +277,8 @@ impl Plan {
             }
         }
         let dtypes = (0..count).map(|index| types.tensor(ValueId(index as u32)).map(|ty| ty.dtype)).collect();
-        let mut has_effects = false;
-        graph.for_each_node(|node, _| has_effects |= node.op.effect() != Effect::Pure);
+        let mut draws = false;
+        graph.for_each_node(|node, _| draws |= node.op.effect() == Effect::Random);
         Ok(Plan {
             dtypes,
             storage,
@@ -290,7 +290,7 @@ impl Plan {
             heaps,
             changed,
             writes,
-            has_effects,
+            draws,
             work,
         })
     }

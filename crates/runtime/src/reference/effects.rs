@@ -5,7 +5,7 @@ use super::kernels::cache::Cache;
 use super::kernels::random::Key;
 use super::run_op_with;
 use crate::backend::{Rewind, RunControl, StateOptions};
-use crate::{CacheSpec, Error, Result, Value};
+use crate::{Error, Result, Value};
 use pteron_format::Limits;
 use pteron_ir::{Op, Ssa, ValueId};
 
@@ -22,14 +22,9 @@ impl Effects {
     /// An empty cache, where the session has one, and the generator at its seed.
     pub fn new(options: &StateOptions, limits: &Limits) -> Result<Effects> {
         if let Some(spec) = &options.cache {
-            let cells = (spec.layers.len() as u64).saturating_mul(longest(spec) as u64);
-            if cells > limits.cache_cells {
-                let (what, limit) = ("layers times positions of the cache", "cache_cells");
-                return Err(Error::Limit { what, limit, found: cells, allowed: limits.cache_cells });
-            }
+            spec.check(limits)?;
         }
-        let cache = options.cache.as_ref().map(Cache::new).transpose();
-        let cache = cache.map_err(|error| Error::Cache(error.to_string()))?;
+        let cache = options.cache.as_ref().map(Cache::new);
         Ok(Effects { cache, key: Key::new(options.seed) })
     }
 
@@ -70,11 +65,4 @@ impl Effects {
     pub fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::bytes)
     }
-}
-
-/// Positions of the largest layer.
-fn longest(spec: &CacheSpec) -> usize {
-    let windows = spec.layers.iter().filter_map(|layer| layer.window);
-    let ring = windows.max().map_or(0, |window| window.saturating_add(spec.max_write.unwrap_or(window)));
-    spec.capacity.max(ring)
 }

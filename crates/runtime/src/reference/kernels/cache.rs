@@ -2,8 +2,7 @@
 //! it. A pure data structure; the interpreter owns one per session.
 //!
 //! A layer is a ring of slots, and position `p` lives in slot `p % slots`. A flat layer has a slot for every
-//! position of the context and so never wraps; one with a window has `window + max_write - 1`, which lets the
-//! longest write and the windows of all its queries exist at once. Slots are stored in pages that come into
+//! position of the context and so never wraps; one with a window has as many as [`CacheLayer::extent`] says. Slots are stored in pages that come into
 //! being when they are first written and are shared between clones until one side writes: a clone is a snapshot,
 //! and costs what is written after it.
 
@@ -49,28 +48,13 @@ struct Page {
 }
 
 impl Cache {
-    /// An empty cache; nothing is allocated before it is written.
-    pub(crate) fn new(spec: &CacheSpec) -> Result<Cache, KernelError> {
-        if let Some(dtype) = spec.dtype.filter(|dtype| !dtype.is_float()) {
-            return invalid(format!("a cache cannot store {dtype}"));
-        }
+    /// An empty cache of a specification that has been checked; nothing is allocated before it is written.
+    pub(crate) fn new(spec: &CacheSpec) -> Cache {
         let layers = spec.layers.iter().map(|layer| {
-            let (slots, max_write) = match layer.window {
-                Some(0) => return invalid("a window of no positions"),
-                Some(window) => {
-                    let max_write = spec.max_write.unwrap_or(window).max(1);
-                    (window.saturating_add(max_write - 1), max_write)
-                }
-                None => (spec.capacity, spec.capacity),
-            };
-            Ok(Layer { spec: layer.clone(), slots, max_write, pages: BTreeMap::new() })
+            let (slots, max_write) = layer.extent(spec);
+            Layer { spec: layer.clone(), slots, max_write, pages: BTreeMap::new() }
         });
-        Ok(Cache {
-            capacity: spec.capacity,
-            layers: layers.collect::<Result<_, _>>()?,
-            dtype: spec.dtype,
-            len: 0,
-        })
+        Cache { capacity: spec.capacity, layers: layers.collect(), dtype: spec.dtype, len: 0 }
     }
 
     /// Positions written so far: one beyond the highest.
@@ -275,6 +259,7 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, KernelError> {
 mod tests {
     use super::super::trial::{as_f64, random, ty};
     use super::*;
+    use pteron_format::Limits;
 
     const HEADS: usize = 2;
     const FEATURES: usize = 4;
@@ -340,7 +325,7 @@ mod tests {
     fn flat_and_ring_layers_see_what_they_should() {
         let writes = [5, 3, 1, 1, 7, 2, 8, 1, 1, 1, 6, 8, 8, 1, 5, 8, 8, 3, 8, 8, 8];
         for window in [None, Some(1), Some(3), Some(8), Some(20), Some(250)] {
-            let mut cache = Cache::new(&spec(window, Some(8))).unwrap();
+            let mut cache = Cache::new(&spec(window, Some(8)));
             let mut at = 0;
             for length in writes {
                 for layer in 0..2 {
@@ -354,14 +339,14 @@ mod tests {
 
     #[test]
     fn memory_follows_use_and_a_ring_stops_growing() {
-        let mut cache = Cache::new(&spec(None, None)).unwrap();
+        let mut cache = Cache::new(&spec(None, None));
         assert_eq!(cache.bytes(), 0);
         let page = (2 * PAGE * HEADS * FEATURES * 4) as u64;
         step(&mut cache, 0, 0, 10).unwrap();
         assert_eq!(cache.bytes(), page);
         step(&mut cache, 0, 10, 100).unwrap();
         assert_eq!(cache.bytes(), 2 * page);
-        let mut ring = Cache::new(&spec(Some(20), Some(5))).unwrap();
+        let mut ring = Cache::new(&spec(Some(20), Some(5)));
         (0..50).for_each(|i| drop(step(&mut ring, 1, i * 5, 5).unwrap()));
         assert_eq!(ring.bytes(), page);
     }
@@ -369,7 +354,7 @@ mod tests {
     #[test]
     fn clones_are_snapshots() {
         for window in [None, Some(6)] {
-            let mut cache = Cache::new(&spec(window, Some(8))).unwrap();
+            let mut cache = Cache::new(&spec(window, Some(8)));
             check(step(&mut cache, 0, 0, 8), 0, 8, window);
             let snapshot = cache.clone();
             for at in 8..40 {
@@ -383,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_rewind_goes_as_far_as_the_rings_allow() {
-        let mut flat = Cache::new(&spec(None, None)).unwrap();
+        let mut flat = Cache::new(&spec(None, None));
         step(&mut flat, 0, 0, 30).unwrap();
         flat.rewind(4).unwrap();
         assert_eq!(flat.len(), 4);
@@ -391,7 +376,7 @@ mod tests {
         assert!(flat.rewind(7).is_err());
 
         // 13 slots hold positions 17 to 29; a query at 22 looks back to 17, one at 21 no further than 16.
-        let mut ring = Cache::new(&spec(Some(6), Some(8))).unwrap();
+        let mut ring = Cache::new(&spec(Some(6), Some(8)));
         (0..30).for_each(|at| drop(step(&mut ring, 0, at, 1).unwrap()));
         assert!(ring.rewind(21).is_err());
         assert_eq!(ring.len(), 30);
@@ -407,7 +392,7 @@ mod tests {
 
     #[test]
     fn gaps_hold_zeros() {
-        let mut cache = Cache::new(&spec(None, None)).unwrap();
+        let mut cache = Cache::new(&spec(None, None));
         let got = as_f64(&step(&mut cache, 0, 1, 1).unwrap());
         let (q, k, v) = (as_f64(&rows(1, 4, 1, 1)), as_f64(&rows(2, 2, 1, 1)), as_f64(&rows(3, 2, 1, 1)));
         let score: f64 = q.iter().zip(&k[..FEATURES]).map(|(a, b)| a * b).sum::<f64>() * 0.5;
@@ -417,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let mut cache = Cache::new(&spec(Some(6), Some(4))).unwrap();
+        let mut cache = Cache::new(&spec(Some(6), Some(4)));
         for (layer, at, length) in [(2, 0, 1), (0, 299, 2), (0, 0, 5)] {
             assert!(step(&mut cache, layer, at, length).is_err(), "{layer} {at} {length}");
         }
@@ -427,12 +412,12 @@ mod tests {
         let wide = random(1, &[1, HEADS, 1, FEATURES + 1]);
         assert!(cache.update_and_attend(0, 0, (&wide, &wide, &wide), 1.0, &out).is_err());
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
-        assert!(Cache::new(&spec(Some(0), None)).is_err());
+        assert!(spec(Some(0), None).check(&Limits::default()).is_err());
     }
 
     #[test]
     fn keys_are_stored_in_the_dtype_of_the_cache() {
-        let mut cache = Cache::new(&CacheSpec { dtype: Some(DType::F16), ..spec(None, None) }).unwrap();
+        let mut cache = Cache::new(&CacheSpec { dtype: Some(DType::F16), ..spec(None, None) });
         let got = as_f64(&step(&mut cache, 0, 0, 1).unwrap());
         let v = rows(3, HEADS, 0, 1);
         let rounded = half::f16::from_f32(v.as_slice::<f32>().unwrap()[0]).to_f64();

@@ -54,8 +54,11 @@ pub(crate) struct Arguments {
     chunk: Option<u16>,
     /// After the outcomes, print how many nodes, delegate calls and portable operators each compiled program has, beside
     /// ExecuTorch's own (with --from pt2)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     sizes: bool,
+    /// After the outcomes, print how far the outputs of `--precision fast` are from those of `exact`, case by case
+    #[arg(long, conflicts_with = "json")]
+    quality: bool,
     /// Print all outcomes as one JSON object, on the line before the last (shape: docs/json.md)
     #[arg(long)]
     json: bool,
@@ -87,6 +90,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     if arguments.sizes && from != Source::Pt2 {
         return Err(Failure::usage("`--sizes` is for compiled programs").hint("add `--from pt2`"));
     }
+    if arguments.quality && matches!(from, Source::Checkpoint { .. }) {
+        return Err(Failure::usage("`--quality` is for programs with given inputs")
+            .hint("leave out `--from checkpoint`"));
+    }
     let manner = Manner { options, round_trip: arguments.round_trip, from };
     let mut names = pick(&set, arguments.filter.as_deref())?;
     let picked = names.len();
@@ -101,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
 
     let fast = manner.options.precision == Precision::Fast;
     let progress = progress(names.len());
-    let mut report = Report::default();
+    let mut report = Report { without_source: without, ..Report::default() };
     run_all(&set, &names, &manner, jobs.unwrap_or(1), &mut |name, outcome| {
         progress.inc(1);
         if let (Some(problem), false) = (&outcome.problem, arguments.json) {
@@ -118,17 +125,21 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     if arguments.sizes {
         print_sizes(&set, &names, &manner.options.limits, out)?;
     }
-    match from {
-        Source::Program => {}
-        Source::Pt2 => out.line(format!("{without} without a .pt2 for every method"))?,
-        Source::Checkpoint { .. } => out.line(format!("{without} without a checkpoint"))?,
-    }
-    if fast && report.tokens > 0 {
-        let right = report.tokens - report.missed;
-        out.line(format!("{right} of {} greedy tokens as wanted", report.tokens))?;
+    if arguments.quality {
+        print_quality(&set, &names, &manner, out)?;
     }
     if arguments.json {
         out.json(&report, Json::OneLine)?;
+    } else {
+        match from {
+            Source::Program => {}
+            Source::Pt2 => out.line(format!("{without} without a .pt2 for every method"))?,
+            Source::Checkpoint { .. } => out.line(format!("{without} without a checkpoint"))?,
+        }
+        if fast && report.greedy_tokens > 0 {
+            let right = report.greedy_tokens - report.greedy_missed;
+            out.line(format!("{right} of {} greedy tokens as wanted", report.greedy_tokens))?;
+        }
     }
     out.line(format!("{} passed, {} failed", report.passed, report.failed))?;
     Ok(if report.failed == 0 { Answer::Yes } else { Answer::No })
@@ -161,6 +172,26 @@ fn print_sizes(set: &Set, names: &[&str], limits: &Limits, out: &mut Output) -> 
         out.line(format!("| {name} | {row} |"))?;
     }
     out.line(format!("{within} of {} are nowhere larger than ExecuTorch's (ours / theirs)", names.len()))
+}
+
+/// One row a case: what `fast` misses `exact` by.
+fn print_quality(set: &Set, names: &[&str], manner: &Manner, out: &mut Output) -> Result<(), Failure> {
+    out.line("| case | largest error | mean error | greedy tokens as exact |")?;
+    out.line("| --- | --- | --- | --- |")?;
+    for name in names {
+        let row = match conformance::quality::compare(set, name, manner) {
+            Ok(found) => {
+                let tokens = match found.tokens {
+                    0 => "none picked".to_owned(),
+                    tokens => format!("{} of {tokens}", found.equal),
+                };
+                format!("{:.2e} | {:.2e} | {tokens}", found.largest, found.mean)
+            }
+            Err(problem) => format!("{problem} | |"),
+        };
+        out.line(format!("| {name} | {row} |"))?;
+    }
+    out.line("largest: of an output's largest magnitude; mean: of the mean magnitude")
 }
 
 fn pick<'a>(set: &'a Set, filter: Option<&str>) -> Result<Vec<&'a str>, Failure> {
@@ -237,11 +268,11 @@ struct Report {
     cases: Vec<Line>,
     passed: usize,
     failed: usize,
+    /// Cases that were left alone because they have nothing of what `--from` asks for.
+    without_source: usize,
     /// Greedy tokens that cases picked, and how many of them were not the right ones.
-    #[serde(skip)]
-    tokens: usize,
-    #[serde(skip)]
-    missed: usize,
+    greedy_tokens: usize,
+    greedy_missed: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -255,8 +286,8 @@ struct Line {
 impl Report {
     fn add(&mut self, name: &str, outcome: Outcome) {
         let status = if outcome.problem.is_none() { "passed" } else { "failed" };
-        self.tokens += outcome.tokens;
-        self.missed += outcome.missed;
+        self.greedy_tokens += outcome.tokens;
+        self.greedy_missed += outcome.missed;
         *(if outcome.problem.is_none() { &mut self.passed } else { &mut self.failed }) += 1;
         self.cases.push(Line {
             name: name.to_owned(),

@@ -210,13 +210,13 @@ pub(crate) fn greedy(logits: &Value) -> Result<i64, String> {
 }
 
 /// The elements of a tensor, wide enough for every dtype of their kind.
-enum Numbers {
+pub(super) enum Numbers {
     Floats(Vec<f64>),
     Wholes(Vec<i128>),
 }
 
 impl Numbers {
-    fn of(tensor: &HostTensor) -> Result<Numbers, String> {
+    pub(super) fn of(tensor: &HostTensor) -> Result<Numbers, String> {
         let numbers = match tensor.dtype() {
             DType::Bool => Ok(Numbers::Wholes(tensor.bytes().iter().map(|&byte| byte.into()).collect())),
             DType::U8 => wholes::<u8>(tensor),
@@ -245,7 +245,7 @@ impl Numbers {
     }
 
     /// The largest magnitude of the finite floats.
-    fn largest(&self) -> f64 {
+    pub(super) fn largest(&self) -> f64 {
         match self {
             Numbers::Floats(numbers) => {
                 let finite = numbers.iter().filter(|number| number.is_finite());

@@ -89,7 +89,7 @@ fn judge_case(set: &Set, name: &str, manner: &Manner, outcome: &mut Outcome) -> 
     Ok(())
 }
 
-fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
+pub(super) fn load(set: &Set, name: &str, case: &Case, manner: &Manner) -> Result<Program, String> {
     let compiled = manner.from == Source::Pt2;
     let mut bytes = match compiled {
         true => from_pt2::compile(set, name, case, &manner.options.limits)
@@ -116,7 +116,7 @@ pub(super) fn round_trip(bytes: Bytes, limits: &Limits) -> Result<Bytes, String>
     Ok(Bytes::copy_of(&file))
 }
 
-fn run_step(
+pub(super) fn run_step(
     session: &mut Session,
     number: usize,
     step: &Step,

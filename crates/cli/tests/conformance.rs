@@ -130,7 +130,7 @@ fn quality_says_what_fast_costs() {
     // Without quantised weights there is nothing to be fast about.
     assert_eq!(row("llama_f32")[2..4], ["0.00e0", "0.00e0"]);
     let [largest, mean] = [2, 3].map(|column| row("llama_4w_tied")[column].parse::<f64>().unwrap());
-    assert!(0.0 < largest && largest < 0.05 && 0.0 < mean && mean < 0.05, "{}", run.stdout);
+    assert!(largest < 0.02 && mean < 0.02, "{}", run.stdout);
     let tokens = row("llama_4w_tied")[4].clone();
     let (equal, picked) = tokens.split_once(" of ").unwrap();
     assert!(equal.parse::<u32>().unwrap() <= picked.parse().unwrap(), "{tokens}");

@@ -1,13 +1,14 @@
 //! From logits to one token.
 //!
 //! Logits and the tokens so far flow in, one token flows out, drawn with a generator whose numbers are the same on
-//! every machine. What the filters do, and in which order, is data in [`SamplerSettings`]; `filter` holds the
-//! filters themselves. Knows nothing of vocabularies or texts.
+//! every machine. What the filters do, and in which order, is data in [`SamplerSettings`]; `candidates` holds
+//! the filters themselves. Knows nothing of vocabularies or texts.
 
-mod filter;
+mod candidates;
+mod exponential;
 mod random;
 
-use filter::Candidate;
+use candidates::Candidates;
 use random::Random;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -55,6 +56,18 @@ impl SamplerSettings {
     /// Always the likeliest token.
     pub fn greedy() -> SamplerSettings {
         SamplerSettings { temperature: 0.0, ..SamplerSettings::default() }
+    }
+
+    /// Whether tokens that were seen before are treated in another way than those that were not.
+    fn penalises(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
+    }
+
+    /// The logit of a token that was seen `count` times.
+    fn penalised(&self, logit: f64, count: f64) -> f64 {
+        let logit =
+            if logit < 0.0 { logit * self.repetition_penalty } else { logit / self.repetition_penalty };
+        logit - count * self.frequency_penalty - self.presence_penalty
     }
 
     fn check(&self) -> Result<(), SamplerError> {
@@ -120,6 +133,10 @@ pub enum SamplerError {
 pub struct Sampler {
     settings: SamplerSettings,
     random: Random,
+    /// Kept, like `counts`, for their memory alone.
+    candidates: Candidates,
+    /// How often each token was seen, where a penalty asks.
+    counts: HashMap<u32, u32>,
 }
 
 impl Sampler {
@@ -129,7 +146,8 @@ impl Sampler {
     /// When a setting is outside its range.
     pub fn new(settings: SamplerSettings, seed: u64) -> Result<Sampler, SamplerError> {
         settings.check()?;
-        Ok(Sampler { settings, random: Random::new(seed) })
+        let random = Random::new(seed);
+        Ok(Sampler { settings, random, candidates: Candidates::default(), counts: HashMap::new() })
     }
 
     /// The settings.
@@ -141,18 +159,17 @@ impl Sampler {
     ///
     /// # Errors
     /// As for [`Sampler::sample`].
-    pub fn probabilities(&self, logits: &[f32], history: &[u32]) -> Result<Vec<f64>, SamplerError> {
+    pub fn probabilities(&mut self, logits: &[f32], history: &[u32]) -> Result<Vec<f64>, SamplerError> {
+        self.filter(logits, history)?;
         let mut probabilities = vec![0.0; logits.len()];
-        match self.choose(logits, history)? {
-            Choice::One(token) => probabilities[token as usize] = 1.0,
-            Choice::Draw(candidates) => {
-                let weights = filter::weights(&candidates);
-                let total: f64 = weights.iter().sum();
-                for (candidate, weight) in candidates.iter().zip(weights) {
-                    probabilities[candidate.token as usize] = weight / total;
-                }
-            }
+        if self.settings.temperature == 0.0 {
+            let token = self.candidates.likeliest().ok_or(SamplerError::NothingLeft)?;
+            probabilities[token as usize] = 1.0;
+            return Ok(probabilities);
         }
+        self.candidates.weighed().for_each(|(token, weight)| probabilities[token as usize] = weight);
+        let total: f64 = probabilities.iter().sum();
+        probabilities.iter_mut().for_each(|probability| *probability /= total);
         Ok(probabilities)
     }
 
@@ -161,83 +178,67 @@ impl Sampler {
     /// # Errors
     /// When there are no logits, one of them is not a number, or all tokens are ruled out.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
-        let candidates = match self.choose(logits, history)? {
-            Choice::One(token) => return Ok(token),
-            Choice::Draw(candidates) => candidates,
-        };
-        let weights = filter::weights(&candidates);
-        let mut left = self.random.next_fraction() * weights.iter().sum::<f64>();
-        for (candidate, weight) in candidates.iter().zip(&weights) {
-            left -= weight;
-            if left < 0.0 {
-                return Ok(candidate.token);
+        let greedy = self.settings.temperature == 0.0;
+        let token = if greedy && !self.settings.penalises() {
+            check_logits(logits)?;
+            let largest = candidates::largest(logits, f32::NEG_INFINITY);
+            let token = logits.iter().position(|logit| *logit == largest && largest > f32::NEG_INFINITY);
+            token.map(|token| token as u32)
+        } else {
+            self.filter(logits, history)?;
+            match greedy {
+                true => self.candidates.likeliest(),
+                false => self.candidates.draw(self.random.next_fraction()),
             }
-        }
-        // Rounding may leave a crumb; it belongs to the last token that can be drawn.
-        let last = candidates.iter().zip(&weights).rev().find(|(_, weight)| **weight > 0.0);
-        last.map(|(candidate, _)| candidate.token).ok_or(SamplerError::NothingLeft)
+        };
+        token.ok_or(SamplerError::NothingLeft)
     }
 
-    fn choose(&self, logits: &[f32], history: &[u32]) -> Result<Choice, SamplerError> {
+    /// Leaves those among the candidates that the settings let through; greedy choices need no filter.
+    fn filter(&mut self, logits: &[f32], history: &[u32]) -> Result<(), SamplerError> {
         check_logits(logits)?;
-        let settings = &self.settings;
-        let penalised = penalise(settings, logits, history);
-        let keep = if settings.temperature == 0.0 { 1 } else { settings.top_k };
-        let ties_stay = settings.order == SamplerOrder::Transformers && settings.temperature != 0.0;
-        let mut candidates = filter::top_k(logits, &penalised, keep, ties_stay);
-        if settings.temperature == 0.0 {
-            return candidates.first().map(|first| Choice::One(first.token)).ok_or(SamplerError::NothingLeft);
+        let Sampler { settings, candidates, counts, .. } = self;
+        counts.clear();
+        if settings.penalises() {
+            for &token in history.iter().filter(|token| (**token as usize) < logits.len()) {
+                *counts.entry(token).or_default() += 1;
+            }
         }
+        let penalised = counts.iter().map(|(&token, &count)| {
+            (token, settings.penalised(f64::from(logits[token as usize]), f64::from(count)))
+        });
+        candidates.start(logits, penalised);
+        if settings.temperature == 0.0 {
+            return Ok(());
+        }
+        candidates.top_k(settings.top_k, settings.order == SamplerOrder::Transformers);
         match settings.order {
             SamplerOrder::Transformers => {
-                filter::temperature(&mut candidates, settings.temperature);
-                filter::top_p_from_the_tail(&mut candidates, settings.top_p);
-                filter::min_p(&mut candidates, settings.min_p);
+                candidates.temperature(settings.temperature);
+                candidates.top_p_from_the_tail(settings.top_p);
+                candidates.min_p(settings.min_p);
             }
             SamplerOrder::LlamaCpp => {
-                filter::top_p_from_the_head(&mut candidates, settings.top_p);
-                filter::min_p(&mut candidates, settings.min_p);
-                filter::temperature(&mut candidates, settings.temperature);
+                candidates.top_p_from_the_head(settings.top_p);
+                candidates.min_p(settings.min_p);
+                candidates.temperature(settings.temperature);
             }
         }
-        if candidates.is_empty() { Err(SamplerError::NothingLeft) } else { Ok(Choice::Draw(candidates)) }
+        Ok(())
     }
-}
-
-/// What is left to chance.
-enum Choice {
-    One(u32),
-    /// Candidates by token, so that the order of drawing does not hang on how a filter sorts.
-    Draw(Vec<Candidate>),
 }
 
 fn check_logits(logits: &[f32]) -> Result<(), SamplerError> {
     if logits.is_empty() {
         return Err(SamplerError::Empty);
     }
-    let odd = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY);
+    let is_odd = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
+    // Counted over all, which takes a fraction of the time of looking for the first.
+    if logits.iter().filter(|logit| is_odd(logit)).count() == 0 {
+        return Ok(());
+    }
+    let odd = logits.iter().position(is_odd);
     odd.map_or(Ok(()), |token| Err(SamplerError::NotANumber { token, value: logits[token] }))
-}
-
-/// The logits that penalties change, by token.
-fn penalise(settings: &SamplerSettings, logits: &[f32], history: &[u32]) -> HashMap<u32, f64> {
-    let mut counts: HashMap<u32, u32> = HashMap::new();
-    let off = settings.repetition_penalty == 1.0
-        && settings.frequency_penalty == 0.0
-        && settings.presence_penalty == 0.0;
-    if off {
-        return HashMap::new();
-    }
-    for &token in history.iter().filter(|token| (**token as usize) < logits.len()) {
-        *counts.entry(token).or_default() += 1;
-    }
-    let penalised = |(token, count): (u32, u32)| {
-        let logit = f64::from(logits[token as usize]);
-        let penalty = settings.repetition_penalty;
-        let logit = if logit < 0.0 { logit * penalty } else { logit / penalty };
-        (token, logit - f64::from(count) * settings.frequency_penalty - settings.presence_penalty)
-    };
-    counts.into_iter().map(penalised).collect()
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Case {
             let order: SamplerOrder =
                 serde_json::from_value(order.as_str().into()).map_err(|error| error.to_string())?;
             let settings = SamplerSettings { order, ..self.settings.clone() };
-            let sampler = Sampler::new(settings, 0).map_err(|error| error.to_string())?;
+            let mut sampler = Sampler::new(settings, 0).map_err(|error| error.to_string())?;
             let found = sampler.probabilities(&logits, &self.history).map_err(|error| error.to_string())?;
             if wanted.len() != found.len() {
                 return Err(format!(

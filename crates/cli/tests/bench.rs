@@ -46,6 +46,12 @@ fn bench_measures_prefill_and_decode_at_every_depth() {
     assert!(kinds.iter().any(|kind| kind["kind"] == "QuantizedMatmul" && kind["steps"] == 15));
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
 
+    // The CPU backend tells of what it really does: projections of the same input as one step.
+    let json = pteron(&["bench", &model, "--prompt", "0", "--new", "0", "--profile", "--json"]).ok();
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let kinds = report["profile"].as_array().unwrap();
+    assert!(kinds.iter().any(|kind| kind["kind"] == "Projections"), "{kinds:?}");
+
     let text = pteron(&[&common[..], &sizes[..]].concat()).ok();
     for wanted in ["on reference (", "read limit", "prefill", "decode        24       6"] {
         assert!(text.contains(wanted), "{wanted:?} in\n{text}");

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::ops::{LinearKey, copy};
 use crate::plan::{Making, Plan};
 use crate::residence::Residence;
-use crate::run::{Frame, Run, Slot};
+use crate::run::{Frame, Run, Slot, nodes};
 use crate::state::{CpuState, Kept};
 use pteron_format::Limits;
 use pteron_ir::{Graph, Type};
@@ -35,7 +35,7 @@ type Signature = (GraphId, Form, Vec<usize>);
 pub(crate) enum Form {
     /// Several as one, where there is a kernel for that.
     Fused,
-    /// As the file has them: for whoever listens to every step.
+    /// As the file has them: for whoever wants the values of all.
     Plain,
 }
 
@@ -190,7 +190,7 @@ impl LoadedCpu {
         if id.0 >= self.graphs.graphs.len() {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         }
-        let form = if control.trace.is_some() { Form::Plain } else { Form::Fused };
+        let form = if control.traces_values() { Form::Plain } else { Form::Fused };
         let graph = self.graph(id, form);
         let mut arguments = std::mem::take(&mut state.arguments);
         arguments.clear();
@@ -264,6 +264,7 @@ impl LoadedCpu {
             pool: &self.pool,
             control,
             limits: &self.limits,
+            listened: if control.trace.is_some() { nodes(graph) } else { Vec::new() },
         };
         let result = finish(&mut run, &state.buffers[id.0], outputs);
         // A step that failed may have left later ones undone.

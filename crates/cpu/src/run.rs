@@ -12,7 +12,7 @@ use pteron_ir::text::Printer;
 use pteron_ir::{Dim, Graph, Node, Symbols, TensorType, Type, TypeSource, ValueId, infer};
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
-use pteron_runtime::backend::{self, GraphId, RunControl};
+use pteron_runtime::backend::{self, Detail, GraphId, RunControl};
 use pteron_runtime::reference::{Effects, extent, work};
 use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
 use pteron_tensor::{DType, HostTensor, Scalar};
@@ -102,6 +102,8 @@ pub(crate) struct Run<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) control: &'a RunControl,
     pub(crate) limits: &'a Limits,
+    /// All nodes in pre-order, where somebody listens.
+    pub(crate) listened: Vec<&'a Node>,
 }
 
 impl TypeSource for Operands {
@@ -117,7 +119,7 @@ impl Run<'_> {
     /// Runs steps in order.
     pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
-            if self.frame.warm && self.control.trace.is_none() && !self.is_needed(step) {
+            if self.frame.warm && !self.control.traces_values() && !self.is_needed(step) {
                 continue;
             }
             self.control.check()?;
@@ -396,11 +398,15 @@ impl Run<'_> {
     }
 
     fn trace(&self, number: usize) -> Result<()> {
-        let (Some(trace), Some(node)) = (&self.control.trace, node_at(self.graph, number)) else {
+        let (Some(trace), Some(node)) = (&self.control.trace, self.listened.get(number)) else {
             return Ok(());
         };
-        let results = node.results.iter().map(|&value| self.read(value)).collect::<Result<Vec<_>, _>>();
-        let results = results.map_err(|error| self.at_node(number, error))?;
+        let mut results = Vec::new();
+        if trace.detail() == Detail::Values {
+            for &value in &node.results {
+                results.push(self.read(value).map_err(|error| self.at_node(number, error))?);
+            }
+        }
         trace.step(&backend::Step { graph: self.id, op: &node.op, place: node.place, results: &results });
         Ok(())
     }
@@ -414,7 +420,9 @@ impl Run<'_> {
             },
             source => source,
         };
-        let Some(node) = node_at(self.graph, number) else { return Error::Invalid(source.to_string()) };
+        let Some(node) = nodes(self.graph).get(number).copied() else {
+            return Error::Invalid(source.to_string());
+        };
         let mut operands = Vec::new();
         node.for_each_operand(|value| {
             operands.push(match self.plan.dtypes[value.0 as usize] {
@@ -432,14 +440,9 @@ impl Run<'_> {
     }
 }
 
-/// The node of a number in pre-order.
-fn node_at(graph: &Graph, number: usize) -> Option<&Node> {
-    let (mut count, mut found) = (0, None);
-    graph.for_each_node(|node, _| {
-        if count == number {
-            found = Some(node);
-        }
-        count += 1;
-    });
-    found
+/// The nodes of a graph in pre-order: by their numbers.
+pub(crate) fn nodes(graph: &Graph) -> Vec<&Node> {
+    let mut nodes = Vec::new();
+    graph.for_each_node(|node, _| nodes.push(node));
+    nodes
 }

@@ -271,6 +271,20 @@ pub struct RunControl {
 pub trait Trace: Send + Sync {
     /// One node has been computed.
     fn step(&self, step: &Step<'_>);
+
+    /// What it wants to be told.
+    fn detail(&self) -> Detail {
+        Detail::Values
+    }
+}
+
+/// What a [`Trace`] listens for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every node of the program as the file has it, with what it gave.
+    Values,
+    /// What a backend really does, internal ops included, where it can tell: nothing is read back, so that time can be taken.
+    Steps,
 }
 
 /// What a [`Trace`] is told.
@@ -282,11 +296,16 @@ pub struct Step<'a> {
     pub op: &'a Op<Ssa>,
     /// Where it stood in its payload.
     pub place: Option<Place>,
-    /// What it gave.
+    /// What it gave; nothing where only steps are asked for.
     pub results: &'a [Value],
 }
 
 impl RunControl {
+    /// Whether somebody wants the values of every node.
+    pub fn traces_values(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.detail() == Detail::Values)
+    }
+
     /// An error if the run is to stop.
     pub fn check(&self) -> Result<()> {
         if self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {

@@ -47,10 +47,12 @@ impl Memory {
     /// the way of the search.
     fn overlapping(&self, place: Place, len: u64) -> Option<Place> {
         let first = Place { offset: 0, ..place };
-        // Contents never overlap, so only the last that begins before can reach into these bytes.
-        let reaches = |at: &Place, len: u64| at.offset.saturating_add(len) > place.offset;
-        let before = self.entries.range(first..place).next_back();
-        let before = before.filter(|(at, entry)| entry.len == 0 || reaches(at, entry.len));
+        let is_stale = |entry: &Entry| matches!(entry.tensor, Value::None);
+        // Contents never overlap, so only the last that begins before, and has a length, can reach into these bytes.
+        let mut before = self.entries.range(first..place).rev();
+        let before = before.find(|(_, entry)| entry.len > 0 || is_stale(entry));
+        let before = before
+            .filter(|(at, entry)| is_stale(entry) || at.offset.saturating_add(entry.len) > place.offset);
         let behind = Place { offset: place.offset.saturating_add(1), ..place };
         let end = Place { offset: place.offset.saturating_add(len).max(behind.offset), ..place };
         before.or_else(|| self.entries.range(behind..end).next()).map(|(&at, _)| at)
@@ -71,20 +73,49 @@ impl Memory {
 mod tests {
     use super::*;
 
+    const SOMETHING: Value = Value::Bool(true);
+
+    fn at(offset: u64) -> Place {
+        Place { arena: 1, offset }
+    }
+
+    fn writers(memory: &Memory, offsets: [u64; 4]) -> [Option<usize>; 4] {
+        offsets.map(|offset| memory.read(at(offset)).and_then(|entry| entry.writer))
+    }
+
     #[test]
     fn what_is_written_over_is_gone() {
-        let at = |offset| Place { arena: 1, offset };
         let mut memory = Memory::default();
         for (offset, len) in [(0, 16), (16, 16), (32, 16)] {
-            memory.write(at(offset), Some(offset as usize), Value::None, len);
+            memory.write(at(offset), Some(offset as usize), SOMETHING, len);
         }
-        memory.write(Place { arena: 2, offset: 8 }, Some(9), Value::None, 100);
-        memory.write(at(24), Some(1), Value::None, 8);
-        let writers: Vec<_> =
-            [0, 16, 24, 32].map(|offset| memory.read(at(offset)).and_then(|entry| entry.writer)).into();
-        assert_eq!(writers, [Some(0), None, Some(1), Some(32)]);
-        memory.write(at(0), Some(2), Value::None, 40);
+        memory.write(Place { arena: 2, offset: 8 }, Some(9), SOMETHING, 100);
+        memory.write(at(24), Some(1), SOMETHING, 8);
+        assert_eq!(writers(&memory, [0, 16, 24, 32]), [Some(0), None, Some(1), Some(32)]);
+        memory.write(at(0), Some(2), SOMETHING, 40);
         assert!(memory.read(at(24)).is_none() && memory.read(at(32)).is_none());
         assert_eq!(memory.bytes(), 140);
+    }
+
+    #[test]
+    fn what_is_empty_stays_and_hides_nothing() {
+        let mut memory = Memory::default();
+        memory.write(at(0), Some(0), SOMETHING, 16);
+        memory.write(at(8), Some(1), SOMETHING, 0);
+        memory.write(at(32), Some(2), SOMETHING, 8);
+        assert_eq!(writers(&memory, [0, 8, 32, 40])[1..], [Some(1), Some(2), None]);
+        memory.write(at(12), Some(3), SOMETHING, 4);
+        assert_eq!(writers(&memory, [0, 8, 12, 32]), [None, Some(1), Some(3), Some(2)]);
+    }
+
+    #[test]
+    fn after_a_clearing_nothing_is_there() {
+        let mut memory = Memory::default();
+        memory.write(at(0), Some(0), SOMETHING, 16);
+        memory.write(at(16), Some(1), SOMETHING, 16);
+        memory.clear();
+        assert_eq!((writers(&memory, [0, 16, 0, 0]), memory.bytes()), ([None; 4], 0));
+        memory.write(at(16), Some(2), SOMETHING, 8);
+        assert_eq!((writers(&memory, [0, 16, 0, 0]), memory.bytes()), ([None, Some(2), None, None], 8));
     }
 }

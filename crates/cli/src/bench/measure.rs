@@ -28,7 +28,7 @@ impl Plan {
     /// Positions that the largest measurement needs.
     pub(crate) fn positions(&self) -> usize {
         let deepest = self.depths.iter().max().copied().unwrap_or(0);
-        // A profile takes one more token than the prefill, also where nothing is decoded.
+        // A profile takes one more token than the prefill at least, also where nothing is decoded.
         self.prompt.max(deepest + self.new.max(1))
     }
 

@@ -1,12 +1,13 @@
-//! Where the time of one decode step goes: every step as the backend tells of it, summed by kind.
+//! Where the time of one decode step goes: every step as the backend takes it, several ops in one where it fuses them, summed by
+//! kind. Of several tokens, the one of the median time is shown.
 //!
 //! A step's time is that since the step before it, so that what a backend does between two steps counts to the later
-//! one. Its bytes are the weights that it reads and the tensors that it gives.
+//! one. Its bytes are the weights that it reads and, where the backend gives them, its results.
 
 use super::decoder::Greedy;
 use crate::failure::Failure;
 use pteron_ir::{Graph, Type, ValueId};
-use pteron_runtime::backend::{Step, Trace};
+use pteron_runtime::backend::{Detail, Step, Trace};
 use pteron_runtime::{Program, RunControl, Value};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ pub(crate) struct Event {
     pub(crate) start: f64,
     /// Seconds that it took.
     pub(crate) seconds: f64,
-    /// Bytes of weights read and of results written.
+    /// Bytes of weights read and of results that were given.
     pub(crate) bytes: u64,
 }
 
@@ -75,19 +76,40 @@ impl Trace for Listener {
         });
         *last = Instant::now();
     }
+
+    fn detail(&self) -> Detail {
+        Detail::Steps
+    }
 }
 
-/// Runs one decode step and listens.
-pub(crate) fn profile(program: &Program, decoder: &mut Greedy) -> Result<Profile, Failure> {
+/// Tokens that a profile takes where the context has room for them. The first ones are not listened to: with them plans are made,
+/// and caches that a copy shares become its own.
+const TOKENS: usize = 13;
+
+/// Runs some decode steps where there is room for so many, listens, and gives the one of the median time.
+pub(crate) fn profile(program: &Program, decoder: &mut Greedy, room: usize) -> Result<Profile, Failure> {
     let graphs = program.methods().iter().flat_map(|method| &method.delegates);
-    let sizes = graphs.flat_map(|delegate| constant_sizes(&delegate.module.main)).collect();
-    let begin = Instant::now();
-    let listener = Arc::new(Listener { sizes, state: Mutex::new((begin, begin, Vec::new())) });
-    let control = RunControl { trace: Some(listener.clone()), ..RunControl::default() };
-    decoder.read(&[1], &control)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let mut state = listener.state.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(Profile { events: std::mem::take(&mut state.2), seconds })
+    let sizes: HashMap<ValueId, u64> =
+        graphs.flat_map(|delegate| constant_sizes(&delegate.module.main)).collect();
+    let mut token = 1;
+    let tokens = TOKENS.min(room.max(1));
+    let unheard = tokens / 3;
+    for _ in 0..unheard {
+        token = decoder.read(&[token], &RunControl::default())?;
+    }
+    let mut profiles = Vec::new();
+    for _ in unheard..tokens {
+        let begin = Instant::now();
+        let listener =
+            Arc::new(Listener { sizes: sizes.clone(), state: Mutex::new((begin, begin, Vec::new())) });
+        let control = RunControl { trace: Some(listener.clone()), ..RunControl::default() };
+        token = decoder.read(&[token], &control)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let mut state = listener.state.lock().unwrap_or_else(PoisonError::into_inner);
+        profiles.push(Profile { events: std::mem::take(&mut state.2), seconds });
+    }
+    profiles.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    Ok(profiles.swap_remove(profiles.len() / 2))
 }
 
 fn constant_sizes(graph: &Graph) -> impl Iterator<Item = (ValueId, u64)> + '_ {

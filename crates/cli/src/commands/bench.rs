@@ -254,10 +254,12 @@ fn packing(arguments: &Arguments) -> Result<Option<Packing>, Failure> {
     Ok(Some(packing.with_zero_points(arguments.zero_points)))
 }
 
-/// One more token at the deepest place, listened to.
+/// Some more tokens at the deepest place, listened to.
 fn profiled(arguments: &Arguments, bench: &Bench<'_>, name: &str) -> Result<Vec<Kind>, Failure> {
-    let mut decoder = bench.at_depth(arguments.context.iter().max().copied().unwrap_or(0))?;
-    let profile = profile::profile(bench.model.program(), &mut decoder)?;
+    let depth = arguments.context.iter().max().copied().unwrap_or(0);
+    let mut decoder = bench.at_depth(depth)?;
+    let room = bench.model.context().map_or(usize::MAX, |context| context.saturating_sub(depth));
+    let profile = profile::profile(bench.model.program(), &mut decoder, room)?;
     let kinds = profile.kinds(bench.read_limit);
     if let Some(path) = &arguments.timeline {
         let picture = timeline::render(name, &profile, &kinds);

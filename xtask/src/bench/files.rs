@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Doing, Error, Result};
+use crate::language::pull;
 use crate::workspace;
 
 /// A shape that both sides run with random weights.
@@ -23,9 +24,13 @@ pub(crate) const MODELS: [Model; 3] = [
     Model { name: "gemma-4-e2b", gguf: "q4_0", zero_points: false },
 ];
 
-/// What is measured: a shape of ours, or a GGUF file that somebody made of a real model.
+/// Published models, as the registry calls them.
+pub(crate) const REAL: [&str; 2] = ["smollm2-135m", "gemma3-270m"];
+
+/// What is measured: a shape of ours, a published model, or a GGUF file that somebody made of one.
 pub(crate) enum Subject {
     Shape(&'static Model),
+    Real(&'static str),
     Gguf(PathBuf),
 }
 
@@ -36,20 +41,25 @@ impl Subject {
         if path.extension().is_some_and(|extension| extension == "gguf") {
             return Ok(Subject::Gguf(path.to_owned()));
         }
-        let shape = MODELS.iter().find(|model| model.name == name);
-        shape.map(Subject::Shape).ok_or_else(|| {
-            let known: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
-            Error::message(format!(
-                "no model is called {name}; there are {}, and the paths of GGUF files",
-                known.join(", ")
-            ))
-        })
+        let all = MODELS.iter().map(Subject::Shape).chain(REAL.map(Subject::Real));
+        let mut known = Vec::new();
+        for subject in all {
+            if subject.name() == name {
+                return Ok(subject);
+            }
+            known.push(subject.name());
+        }
+        let known = known.join(", ");
+        Err(Error::message(format!(
+            "no model is called {name}; there are {known}, and the paths of GGUF files"
+        )))
     }
 
     /// How rows name it.
     pub(crate) fn name(&self) -> String {
         match self {
             Subject::Shape(model) => model.name.to_owned(),
+            Subject::Real(name) => format!("real/{name}"),
             Subject::Gguf(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         }
     }
@@ -88,6 +98,7 @@ impl Files {
         let positions = positions.next_multiple_of(256);
         match subject {
             Subject::Shape(model) => self.make_shape(model, pteron, positions),
+            Subject::Real(name) => self.convert(&pull(pteron, name)?, pteron, positions),
             Subject::Gguf(path) => self.convert(path, pteron, positions),
         }
     }

@@ -222,15 +222,17 @@ impl QuantLinear {
     }
 }
 
-/// A range split so that threads finish together: one long part for each, then short ones for whoever is
-/// there. A part is a stream of its own, whose beginning memory is slow to deliver, so that few are better.
+/// A range split so that threads finish together: one long part for each, then ever shorter ones for whoever is there. A part
+/// is a stream of its own, whose beginning memory is slow to deliver, so that few are better; but a thread that is held up,
+/// as by a neighbour on the machine, must not leave the others waiting with a long one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
     len: usize,
-    /// How many long parts there are, and how long they are.
     threads: usize,
+    /// Length of the first part of each thread.
     long: usize,
-    short: usize,
+    /// No part is shorter, apart from the last.
+    least: usize,
 }
 
 impl Shares {
@@ -238,24 +240,38 @@ impl Shares {
     pub(super) const STEP: usize = 16;
 
     pub(super) fn new(len: usize, threads: usize, least: usize) -> Shares {
-        let even = len.div_ceil(threads.max(1));
-        let round = |part: usize| part.max(least).next_multiple_of(Shares::STEP);
-        Shares { len, threads, long: round(even * 5 / 8), short: round(even / 8) }
+        let threads = threads.max(1);
+        let mut shares = Shares { len, threads, long: 0, least };
+        shares.long = shares.whole_steps(len.div_ceil(threads) * 5 / 8);
+        shares
     }
 
     /// How many parts there are.
     pub(super) fn count(self) -> usize {
-        let long = self.len.div_ceil(self.long).min(self.threads);
-        long + self.len.saturating_sub(long * self.long).div_ceil(self.short)
+        self.parts().count()
     }
 
-    /// One part.
+    /// One part; they are few, so that going there takes no time.
     pub(super) fn get(self, part: usize) -> Range<usize> {
-        let (start, len) = match part.checked_sub(self.threads) {
-            None => (part * self.long, self.long),
-            Some(short) => (self.threads * self.long + short * self.short, self.short),
-        };
-        start.min(self.len)..self.len.min(start + len)
+        self.parts().nth(part).unwrap_or(self.len..self.len)
+    }
+
+    fn parts(self) -> impl Iterator<Item = Range<usize>> {
+        let mut start = 0;
+        (0..).map_while(move |part| {
+            let left = self.len - start;
+            let len = match part < self.threads {
+                true => self.long,
+                false => self.whole_steps(left / (2 * self.threads)),
+            };
+            let range = start..self.len.min(start + len);
+            start = range.end;
+            (left > 0).then_some(range)
+        })
+    }
+
+    fn whole_steps(self, part: usize) -> usize {
+        part.max(self.least).max(1).next_multiple_of(Shares::STEP)
     }
 }
 

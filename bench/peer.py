@@ -122,12 +122,10 @@ def main():
                 if depth:
                     peer.give(peer.text(depth))
                 fill_s = time.perf_counter() - started
-            if turn == 0:
-                peer.decode(4)
-                continue
             started = time.perf_counter()
             peer.decode(arguments.new)
-            speeds.append(arguments.new / (time.perf_counter() - started))
+            if turn:  # the first is nobody's
+                speeds.append(arguments.new / (time.perf_counter() - started))
         report["decode"].append({"context": depth, "fill_s": fill_s, "tokens": arguments.new, "tok_s": figures(speeds)})
     report["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(report))

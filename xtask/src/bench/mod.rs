@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Tokens of the prefill.
     #[arg(long, value_name = "N", default_value_t = 512)]
     prompt: usize,
-    /// Tokens to decode [default: by the size of the model, 24 to 192].
+    /// Tokens to decode [default: by the size of the model, 48 to 192].
     #[arg(long, value_name = "N")]
     new: Option<usize>,
     /// Positions that are full when decoding begins.
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 }
 
 /// Tokens that are decoded where nobody says how many.
-const DECODED: std::ops::RangeInclusive<usize> = 24..=192;
+const DECODED: std::ops::RangeInclusive<usize> = 48..=192;
 
 /// As many tokens as take about a second or more: a tenth of that measures what else the machine does.
 fn tokens_worth_timing(files: &Pair) -> Result<usize> {

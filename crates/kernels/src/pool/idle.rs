@@ -47,11 +47,32 @@ pub(super) fn spin_until(_limit: Duration, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// How long one worker spins. It halves each time that spinning was in vain and is whole again after a
-/// success, so that an idle or crowded machine is left alone.
+/// Tells the time since it was made.
+#[cfg(not(all(loom, test)))]
+fn watch() -> impl Fn() -> Duration {
+    let start = Instant::now();
+    move || start.elapsed()
+}
+
+/// No time passes while loom explores.
+#[cfg(all(loom, test))]
+fn watch() -> impl Fn() -> Duration {
+    || Duration::ZERO
+}
+
+/// How long one worker spins. It halves with each wait that no spinning would have met, and is whole again after one that it
+/// would, also if the worker slept: otherwise one that had lost its patience would sleep through every short wait of a decoder,
+/// and waking it takes longer than the wait. An idle or crowded machine is left alone.
 pub(super) struct Patience {
     now: Duration,
     longest: Duration,
+}
+
+impl Patience {
+    fn learn(&mut self, waited: Duration) {
+        // Being woken takes about as long as the longest spin.
+        self.now = if waited <= 2 * self.longest { self.longest } else { self.now / 2 };
+    }
 }
 
 /// Where workers wait.
@@ -102,11 +123,10 @@ impl Idle {
 
     /// Returns once the counter differs from `seen`.
     pub(super) fn wait(&self, seen: usize, patience: &mut Patience) {
+        let waited = watch();
         if spin_until(patience.now, || self.epoch() != seen) {
-            patience.now = patience.longest;
-            return;
+            return patience.learn(Duration::ZERO);
         }
-        patience.now /= 2;
         let mut guard = lock(&self.mutex);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -115,5 +135,23 @@ impl Idle {
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         drop(guard);
+        patience.learn(waited());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_comes_back_with_the_first_short_wait() {
+        let mut patience = Idle::new(LONGEST_SPIN).patience();
+        for _ in 0..20 {
+            patience.learn(Duration::from_millis(5));
+        }
+        assert_eq!(patience.now, Duration::ZERO);
+        // It slept, for less than it would have spun.
+        patience.learn(LONGEST_SPIN / 2);
+        assert_eq!(patience.now, LONGEST_SPIN);
     }
 }

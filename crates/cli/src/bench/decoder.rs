@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use pteron_llm::sampler::{Sampler, SamplerSettings};
-use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next};
+use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, LlmError, Next};
 use pteron_runtime::RunControl;
 
 /// A decoder that always goes on with the most likely token.
@@ -13,7 +13,7 @@ pub(crate) struct Greedy {
 
 impl Greedy {
     pub(crate) fn new(model: &LanguageModel) -> Result<Greedy, Failure> {
-        let sampler = Sampler::new(SamplerSettings::greedy(), 0)?;
+        let sampler = Sampler::new(SamplerSettings::greedy(), 0).map_err(LlmError::from)?;
         Ok(Greedy { decoder: Decoder::new(model, &DecoderOptions::default())?, sampler })
     }
 
@@ -21,7 +21,7 @@ impl Greedy {
     pub(crate) fn read(&mut self, tokens: &[u32], control: &RunControl) -> Result<u32, Failure> {
         match self.decoder.read(tokens, &Draw::default(), control)? {
             Next::Token(token) => Ok(token),
-            Next::Scores(scores) => Ok(self.sampler.sample(scores, &[])?),
+            Next::Scores(scores) => Ok(self.sampler.sample(scores, &[]).map_err(LlmError::from)?),
         }
     }
 

@@ -86,8 +86,9 @@ pub(crate) fn find(folder: &Path) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
+/// Whether it is a case with a program; those of checkpoints have none.
 fn is_case(folder: &Path) -> bool {
-    folder.join("case.json").is_file()
+    folder.join("case.json").is_file() && folder.join("model.pte").is_file()
 }
 
 /// In order, without the hidden ones, where half-made sets are.
@@ -161,7 +162,11 @@ mod tests {
             let case = folder.file_name().unwrap().to_string_lossy().into_owned();
             let text = format!(r#"{{"name": "{case}", "source": "t", "nodes": {{}}, "portable": {{}}}}"#);
             fs::write(folder.join("case.json"), text).unwrap();
+            fs::write(folder.join("model.pte"), "").unwrap();
         }
+        // A case of a checkpoint has no program, and says other things.
+        fs::create_dir_all(root.path().join("checkpoints/c")).unwrap();
+        fs::write(root.path().join("checkpoints/c/case.json"), r#"{"name": "c"}"#).unwrap();
         fs::remove_file(root.path().join("venv/lib/deep/case.json")).unwrap();
         let names = |folder: &Path| -> Vec<String> {
             find(folder).unwrap().iter().map(|case| case.name().to_string()).collect()

@@ -29,15 +29,25 @@ const ROWS_AT_ONCE: usize = 4;
 /// written together.
 const WEIGHT_ROWS_AT_ONCE: usize = 16;
 
-/// Rows of the weight that are added up side by side for one row of activations: what waits for one is done
+/// Short rows of the weight that are added up side by side for one row of activations: what waits for one is done
 /// for the others, activations are loaded once, and their last sums take few operations together.
-const ROWS_SIDE_BY_SIDE: usize = 4;
+const SHORT_SIDE_BY_SIDE: usize = 4;
 
 /// Longest rows, in bytes, for which that is worth it: memory delivers one long stream faster than four.
 const LONGEST_SIDE_BY_SIDE: usize = 512;
 
-/// How far ahead of its use the weight is asked for, at least.
-const PREFETCH_BYTES: usize = 4096;
+/// Long rows of the weight that are added up side by side.
+const LONG_SIDE_BY_SIDE: usize = 2;
+
+/// Bytes of a row of activations from which on long rows of the weight share its reading: it no longer stays in the
+/// innermost cache while the weight streams through, and what it waits for there costs more than a second stream.
+const LARGE_INPUT: usize = 8 << 10;
+
+/// How far ahead of its use a single row of the weight is asked for: further ahead, what has come is displaced again.
+const PREFETCH_BYTES: usize = 3072;
+
+/// How far ahead rows side by side are asked for, at least.
+const PREFETCH_BYTES_OF_ROWS: usize = 4096;
 
 /// The few operations in which paths, widths of codes and kinds of activations differ. All are inlined into a
 /// function that enables the path's instructions.
@@ -86,6 +96,17 @@ trait Dot: Copy {
     unsafe fn four_sums(self, lanes: [Self::Lanes; 4]) -> [f32; 4] {
         // SAFETY: the caller's promise.
         lanes.map(|lanes| unsafe { self.sum(lanes) })
+    }
+    /// As [`Dot::sum`] for any number, each into its place.
+    #[inline(always)]
+    unsafe fn sums(self, lanes: &[Self::Lanes], to: &mut [f32]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let &[a, b, c, d] = lanes {
+                return to.copy_from_slice(&self.four_sums([a, b, c, d]));
+            }
+            to.iter_mut().zip(lanes).for_each(|(to, &lanes)| *to = self.sum(lanes));
+        }
     }
     unsafe fn prefetch(self, from: *const u8);
 }
@@ -173,10 +194,10 @@ impl Span<'_> {
         }
     }
 
-    /// The one loop; inlined into every path's functions.
+    /// All columns; inlined into every path's functions.
     #[inline(always)]
     unsafe fn multiply<D: Dot, S: StoredAs, const M: usize>(&self, dot: D) {
-        let Product { weight, layout, x, out, .. } = self.product;
+        let Product { weight, layout, x, .. } = self.product;
         let row_bytes = layout.lane_row_bytes();
         // SAFETY: the layout's row bytes times the picked rows lie in `x`, and the weight's parts have their
         // checked sizes, so every pointer below stays inside its slice; blocks that would reach beyond a row
@@ -184,29 +205,43 @@ impl Span<'_> {
         unsafe {
             let inputs = std::array::from_fn(|m| x.as_ptr().add(self.picked[m].input * row_bytes));
             let source = Source::<D, M>::new(dot, weight, layout, inputs);
-            let side_by_side = M == 1 && source.row_bytes <= LONGEST_SIDE_BY_SIDE;
+            if M == 1 && source.row_bytes <= LONGEST_SIDE_BY_SIDE {
+                self.columns::<D, S, M, SHORT_SIDE_BY_SIDE>(dot, &source);
+            } else if M == 1 && source.blocks * D::X_BYTES > LARGE_INPUT {
+                self.columns::<D, S, M, LONG_SIDE_BY_SIDE>(dot, &source);
+            } else {
+                self.columns::<D, S, M, 1>(dot, &source);
+            }
+        }
+    }
+
+    /// The one loop, with so many rows of the weight side by side.
+    #[inline(always)]
+    unsafe fn columns<D: Dot, S: StoredAs, const M: usize, const R: usize>(
+        &self,
+        dot: D,
+        source: &Source<D, M>,
+    ) {
+        // SAFETY: the caller's promises; the rows of these columns exist.
+        unsafe {
             for from in self.columns.clone().step_by(WEIGHT_ROWS_AT_ONCE) {
                 let len = WEIGHT_ROWS_AT_ONCE.min(self.columns.end - from);
                 // Written together: rounding to the output's dtype is then done by vectors.
                 let mut values = [[0.0; WEIGHT_ROWS_AT_ONCE]; M];
                 let mut at = 0;
-                while at < len {
-                    let row = self.first_row + from + at;
-                    if side_by_side && len - at >= ROWS_SIDE_BY_SIDE {
-                        let sums = source.rows::<S, ROWS_SIDE_BY_SIDE>(dot, row);
-                        let sums = dot.four_sums(sums.map(|of_row| of_row[0]));
-                        values[0][at..at + ROWS_SIDE_BY_SIDE].copy_from_slice(&sums);
-                        at += ROWS_SIDE_BY_SIDE;
-                    } else {
-                        let [sums] = source.rows::<S, 1>(dot, row);
-                        for (values, lanes) in values.iter_mut().zip(sums) {
-                            values[at] = dot.sum(lanes);
-                        }
-                        at += 1;
+                while R > 1 && at + R <= len {
+                    let sums = source.rows::<S, R>(dot, self.first_row + from + at);
+                    dot.sums(&sums.map(|of_row| of_row[0]), &mut values[0][at..at + R]);
+                    at += R;
+                }
+                for at in at..len {
+                    let [sums] = source.rows::<S, 1>(dot, self.first_row + from + at);
+                    for (values, lanes) in values.iter_mut().zip(sums) {
+                        values[at] = dot.sum(lanes);
                     }
                 }
                 for (pick, values) in self.picked.iter().zip(&values) {
-                    out.write(pick.output, from, &values[..len]);
+                    self.product.out.write(pick.output, from, &values[..len]);
                 }
             }
         }
@@ -288,7 +323,7 @@ impl<D: Dot, const M: usize> Source<D, M> {
             // The rows that come next, as many of them further on as makes the distance large enough.
             let ahead = match R * self.row_bytes {
                 _ if R == 1 => PREFETCH_BYTES,
-                together => PREFETCH_BYTES.next_multiple_of(together.max(1)),
+                together => PREFETCH_BYTES_OF_ROWS.next_multiple_of(together.max(1)),
             };
             for block in 0..self.whole {
                 let group = self.group_of(block);

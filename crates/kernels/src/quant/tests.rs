@@ -238,6 +238,26 @@ fn every_path_scheme_and_precision_is_close_to_the_sum() {
     }
 }
 
+/// Short, middling and long rows of the weight are added up four, one and two at a time; a number of them that none of these
+/// divides has the rest of each as well.
+#[test]
+fn rows_of_every_length_are_close_to_the_sum() {
+    let pool = Pool::new(2);
+    for path in paths() {
+        for scheme in SCHEMES {
+            for precision in [Precision::Exact, Precision::Fast] {
+                for k in [128, 2176, 8320] {
+                    let case = case(scheme, DType::BF16, 1, 23, k);
+                    let run =
+                        Run { path, precision, input: DType::BF16, output: DType::F32, rows: 1, stride: k };
+                    let worst = worst(&case, &pool, &run);
+                    assert!(worst <= tolerance(&run), "{path} {scheme:?} {precision:?} {k}: {worst:e}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_number_of_rows_and_every_tail() {
     let pool = Pool::new(2);

@@ -2,15 +2,16 @@
 //! kind. Of several tokens, the one of the median time is shown.
 //!
 //! A step's time is that since the step before it, so that what a backend does between two steps counts to the later
-//! one. Its bytes are the weights that it reads and, where the backend gives them, its results.
+//! one. Its bytes are the file's weights that it reads and, where the backend gives them, its results; what the program makes of
+//! weights when it is loaded, such as biases that are multiples of scales, a backend need not read.
 
 use super::decoder::Greedy;
 use crate::failure::Failure;
-use pteron_ir::{Graph, Type, ValueId};
+use pteron_ir::{Module, Type, ValueId};
 use pteron_runtime::backend::{Detail, Step, Trace};
 use pteron_runtime::{Program, RunControl, Value};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -89,8 +90,7 @@ const TOKENS: usize = 13;
 /// Runs some decode steps where there is room for so many, listens, and gives the one of the median time.
 pub(crate) fn profile(program: &Program, decoder: &mut Greedy, room: usize) -> Result<Profile, Failure> {
     let graphs = program.methods().iter().flat_map(|method| &method.delegates);
-    let sizes: HashMap<ValueId, u64> =
-        graphs.flat_map(|delegate| constant_sizes(&delegate.module.main)).collect();
+    let sizes: HashMap<ValueId, u64> = graphs.flat_map(|delegate| stored_sizes(&delegate.module)).collect();
     let mut token = 1;
     let tokens = TOKENS.min(room.max(1));
     let unheard = tokens / 3;
@@ -112,11 +112,15 @@ pub(crate) fn profile(program: &Program, decoder: &mut Greedy, room: usize) -> R
     Ok(profiles.swap_remove(profiles.len() / 2))
 }
 
-fn constant_sizes(graph: &Graph) -> impl Iterator<Item = (ValueId, u64)> + '_ {
-    graph.constants.iter().filter_map(|constant| {
-        let Some(Type::Tensor(ty)) = graph.ty(constant.value) else { return None };
+/// Bytes of the constants that the file stores, by their values in the main graph.
+fn stored_sizes(module: &Module) -> impl Iterator<Item = (ValueId, u64)> + '_ {
+    let made: HashSet<&str> =
+        module.init.iter().flat_map(|init| &init.outputs).map(|output| output.name.as_str()).collect();
+    module.main.constants.iter().filter_map(move |constant| {
+        let Some(Type::Tensor(ty)) = module.main.ty(constant.value) else { return None };
         let elements: usize = ty.known_shape()?.iter().product();
-        Some((constant.value, elements as u64 * ty.dtype.size() as u64))
+        (!made.contains(constant.name.as_str()))
+            .then_some((constant.value, elements as u64 * ty.dtype.size() as u64))
     })
 }
 

@@ -242,7 +242,8 @@ impl Shares {
     pub(super) fn new(len: usize, threads: usize, least: usize) -> Shares {
         let threads = threads.max(1);
         let mut shares = Shares { len, threads, long: 0, least };
-        shares.long = shares.whole_steps(len.div_ceil(threads) * 5 / 8);
+        // A single thread waits for nobody.
+        shares.long = if threads == 1 { len } else { shares.whole_steps(len.div_ceil(threads) * 5 / 8) };
         shares
     }
 

@@ -120,6 +120,14 @@ macro_rules! lanes {
             unsafe { _mm256_permutevar8x32_ps(_mm256_castps128_ps256(four::<S>(from, count)), spread) }
         }
 
+        const SCALES_READ: usize = 4;
+
+        #[inline(always)]
+        unsafe fn whole_scales<S: StoredAs>(self, from: *const u8, _: usize, spread: __m256i) -> __m256 {
+            // SAFETY: four scales are readable, as promised by the caller.
+            unsafe { self.scales::<S>(from, 4, spread) }
+        }
+
         #[inline(always)]
         unsafe fn floats<S: StoredAs>(self, from: *const u8, count: usize) -> __m256 {
             // SAFETY: reads `count` floats only.

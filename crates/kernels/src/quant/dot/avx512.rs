@@ -107,27 +107,28 @@ impl Spread {
         }
     }
 
-    /// The `count` scales at a place, each in its lanes. Loads that repeat what they read cost no operation,
-    /// so that a whole block of bf16 or f32 takes one.
+    /// The `count` scales at a place, each in its lanes.
     #[inline(always)]
     unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize) -> __m512 {
         // SAFETY: `count` scales are readable, and no more are read.
+        unsafe { _mm512_permutexvar_ps(self.groups, _mm512_castps256_ps512(eight::<S>(from, count))) }
+    }
+
+    /// The first of eight scales at a place, each in its lanes. Loads that repeat what they read cost no operation, so that
+    /// bf16 takes one.
+    #[inline(always)]
+    unsafe fn of_eight<S: StoredAs>(self, from: *const u8) -> __m512 {
+        // SAFETY: eight scales are readable.
         unsafe {
-            let repeated = match (S::STORED, count) {
-                (Stored::BF16, 8) => _mm512_broadcast_i32x4(_mm_loadu_si128(from.cast())),
-                (Stored::BF16, 4) => _mm512_set1_epi64(from.cast::<i64>().read_unaligned()),
-                (Stored::BF16, 2) => _mm512_set1_epi32(from.cast::<i32>().read_unaligned()),
-                (Stored::BF16, 1) => _mm512_set1_epi16(from.cast::<i16>().read_unaligned()),
-                (Stored::F32, 4) => {
-                    let four = _mm512_broadcast_f32x4(_mm_loadu_ps(from.cast()));
-                    return _mm512_permutevar_ps(four, self.groups);
-                }
-                _ => {
-                    let eight = _mm512_castps256_ps512(eight::<S>(from, count));
-                    return _mm512_permutexvar_ps(self.groups, eight);
+            let eight = match S::STORED {
+                Stored::F32 => _mm256_loadu_ps(from.cast()),
+                Stored::F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+                Stored::BF16 => {
+                    let repeated = _mm512_broadcast_i32x4(_mm_loadu_si128(from.cast()));
+                    return _mm512_castsi512_ps(_mm512_shuffle_epi8(repeated, self.bytes));
                 }
             };
-            _mm512_castsi512_ps(_mm512_shuffle_epi8(repeated, self.bytes))
+            _mm512_permutexvar_ps(self.groups, _mm512_castps256_ps512(eight))
         }
     }
 }
@@ -149,6 +150,14 @@ macro_rules! lanes {
         unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: Spread) -> __m512 {
             // SAFETY: as promised by the caller.
             unsafe { spread.scales::<S>(from, count) }
+        }
+
+        const SCALES_READ: usize = 8;
+
+        #[inline(always)]
+        unsafe fn whole_scales<S: StoredAs>(self, from: *const u8, _: usize, spread: Spread) -> __m512 {
+            // SAFETY: eight scales are readable, as promised by the caller.
+            unsafe { spread.of_eight::<S>(from) }
         }
 
         #[inline(always)]

@@ -43,6 +43,9 @@ const LONG_SIDE_BY_SIDE: usize = 2;
 /// innermost cache while the weight streams through, and what it waits for there costs more than a second stream.
 const LARGE_INPUT: usize = 8 << 10;
 
+/// What memory delivers at once.
+const CACHE_LINE: usize = 64;
+
 /// How far ahead of its use a single row of the weight is asked for: further ahead, what has come is displaced again.
 const PREFETCH_BYTES: usize = 3072;
 
@@ -83,6 +86,20 @@ trait Dot: Copy {
     /// Reads `count` scales (1, 2, 4 or 8; of the last block perhaps fewer than it has groups) and gives
     /// every lane its own.
     unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: Self::Spread) -> Self::Lanes;
+    /// Scales that [`Dot::whole_scales`] reads, where they are more than a block has.
+    const SCALES_READ: usize = 0;
+    /// As [`Dot::scales`] for the `count` groups of a whole block, where so many scales are readable that none need be
+    /// counted: those beyond the block are in no lane.
+    #[inline(always)]
+    unsafe fn whole_scales<S: StoredAs>(
+        self,
+        from: *const u8,
+        count: usize,
+        spread: Self::Spread,
+    ) -> Self::Lanes {
+        // SAFETY: the caller's promise.
+        unsafe { self.scales::<S>(from, count, spread) }
+    }
     /// Reads `count` floats, at most one a lane; the other lanes are zero.
     unsafe fn floats<S: StoredAs>(self, from: *const u8, count: usize) -> Self::Lanes;
     unsafe fn zero(self) -> Self::Lanes;
@@ -222,6 +239,7 @@ impl Span<'_> {
         dot: D,
         source: &Source<D, M>,
     ) {
+        let (ahead, ahead_of_one) = (source.ahead::<S, R>(), source.ahead::<S, 1>());
         // SAFETY: the caller's promises; the rows of these columns exist.
         unsafe {
             for from in self.columns.clone().step_by(WEIGHT_ROWS_AT_ONCE) {
@@ -230,12 +248,12 @@ impl Span<'_> {
                 let mut values = [[0.0; WEIGHT_ROWS_AT_ONCE]; M];
                 let mut at = 0;
                 while R > 1 && at + R <= len {
-                    let sums = source.rows::<S, R>(dot, self.first_row + from + at);
+                    let sums = source.rows::<S, R>(dot, self.first_row + from + at, ahead);
                     dot.sums(&sums.map(|of_row| of_row[0]), &mut values[0][at..at + R]);
                     at += R;
                 }
                 for at in at..len {
-                    let [sums] = source.rows::<S, 1>(dot, self.first_row + from + at);
+                    let [sums] = source.rows::<S, 1>(dot, self.first_row + from + at, ahead_of_one);
                     for (values, lanes) in values.iter_mut().zip(sums) {
                         values[at] = dot.sum(lanes);
                     }
@@ -261,12 +279,21 @@ struct Source<D: Dot, const M: usize> {
     sums_at: usize,
     row_bytes: usize,
     groups: usize,
+    /// Bytes of all scales.
+    scales_len: usize,
     group_shift: u32,
     /// Blocks of a row, how many of them are read whole, and the groups of one.
     blocks: usize,
     whole: usize,
     per_block: usize,
     spread: D::Spread,
+}
+
+/// How many bytes ahead of their use parts of a weight are asked for.
+#[derive(Clone, Copy)]
+struct Ahead {
+    codes: usize,
+    scales: usize,
 }
 
 impl<D: Dot, const M: usize> Source<D, M> {
@@ -297,6 +324,7 @@ impl<D: Dot, const M: usize> Source<D, M> {
                 sums_at: layout.lane_sums_at(),
                 row_bytes,
                 groups: weight.groups(),
+                scales_len: weight.scales.len(),
                 group_shift,
                 blocks: weight.k.div_ceil(block_len),
                 whole,
@@ -306,13 +334,31 @@ impl<D: Dot, const M: usize> Source<D, M> {
         }
     }
 
+    /// How far ahead `R` rows side by side are asked for: the rows that come next, as many of them further on as makes the
+    /// distance large enough.
+    #[inline(always)]
+    fn ahead<S: StoredAs, const R: usize>(&self) -> Ahead {
+        let row_bytes = self.row_bytes.max(1);
+        let codes =
+            if R == 1 { PREFETCH_BYTES } else { PREFETCH_BYTES_OF_ROWS.next_multiple_of(R * row_bytes) };
+        Ahead { codes, scales: codes * self.groups * S::SIZE / row_bytes }
+    }
+
     /// What the lanes of `R` rows of the weight from one on add up to, for each row of activations.
     ///
     /// # Safety
     /// The rows exist, and the machine has the path's instructions.
     #[inline(always)]
-    unsafe fn rows<S: StoredAs, const R: usize>(&self, dot: D, row: usize) -> [[D::Lanes; M]; R] {
+    unsafe fn rows<S: StoredAs, const R: usize>(
+        &self,
+        dot: D,
+        row: usize,
+        ahead: Ahead,
+    ) -> [[D::Lanes; M]; R] {
         let step = dot.code_bytes();
+        // Blocks whose scales share a line of the cache.
+        let together = (CACHE_LINE / (self.per_block * S::SIZE)).max(1);
+        let whole = self.whole_blocks::<S>(row + R - 1);
         // SAFETY: the rows' codes, scales and biases exist; whole blocks lie inside the row, the others say how
         // much of them does.
         unsafe {
@@ -320,22 +366,26 @@ impl<D: Dot, const M: usize> Source<D, M> {
             let scales: [*const u8; R] =
                 std::array::from_fn(|r| self.scales.add((row + r) * self.groups * S::SIZE));
             let mut sums = [[dot.zero(); M]; R];
-            // The rows that come next, as many of them further on as makes the distance large enough.
-            let ahead = match R * self.row_bytes {
-                _ if R == 1 => PREFETCH_BYTES,
-                together => PREFETCH_BYTES_OF_ROWS.next_multiple_of(together.max(1)),
-            };
-            for block in 0..self.whole {
-                let group = self.group_of(block);
-                for r in 0..R {
-                    let from = codes[r].add(block * step);
-                    dot.prefetch(from.wrapping_add(ahead));
-                    let unpacked = dot.codes(from);
-                    let scale = dot.scales::<S>(scales[r].add(group * S::SIZE), self.per_block, self.spread);
-                    self.add(dot, block, unpacked, scale, &mut sums[r]);
+            for first in (0..whole).step_by(together) {
+                for scales in scales {
+                    dot.prefetch(scales.wrapping_add(self.group_of(first) * S::SIZE + ahead.scales));
+                }
+                for block in first..whole.min(first + together) {
+                    let group = self.group_of(block);
+                    for r in 0..R {
+                        let from = codes[r].add(block * step);
+                        dot.prefetch(from.wrapping_add(ahead.codes));
+                        let unpacked = dot.codes(from);
+                        let scale = dot.whole_scales::<S>(
+                            scales[r].add(group * S::SIZE),
+                            self.per_block,
+                            self.spread,
+                        );
+                        self.add(dot, block, unpacked, scale, &mut sums[r]);
+                    }
                 }
             }
-            for block in self.whole..self.blocks {
+            for block in whole..self.blocks {
                 let group = self.group_of(block);
                 let count = self.per_block.min(self.groups - group);
                 for r in 0..R {
@@ -350,6 +400,18 @@ impl<D: Dot, const M: usize> Source<D, M> {
             }
             sums
         }
+    }
+
+    /// How many blocks of a row are read whole: of the last rows fewer, where scales beyond them would be none.
+    #[inline(always)]
+    fn whole_blocks<S: StoredAs>(&self, row: usize) -> usize {
+        let left = self.scales_len / S::SIZE - row * self.groups;
+        let mut whole = self.whole;
+        while D::SCALES_READ > self.per_block && whole > 0 && self.group_of(whole - 1) + D::SCALES_READ > left
+        {
+            whole -= 1;
+        }
+        whole
     }
 
     /// The first group of a block.

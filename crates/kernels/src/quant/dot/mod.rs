@@ -88,8 +88,8 @@ trait Dot: Copy {
     unsafe fn scales<S: StoredAs>(self, from: *const u8, count: usize, spread: Self::Spread) -> Self::Lanes;
     /// Scales that [`Dot::whole_scales`] reads, where they are more than a block has.
     const SCALES_READ: usize = 0;
-    /// As [`Dot::scales`] for the `count` groups of a whole block, where so many scales are readable that none need be
-    /// counted: those beyond the block are in no lane.
+    /// As [`Dot::scales`] for the `count` groups of a whole block. At least [`Dot::SCALES_READ`] scales are readable there, so
+    /// that none need be counted; those beyond the block are in no lane.
     #[inline(always)]
     unsafe fn whole_scales<S: StoredAs>(
         self,
@@ -359,8 +359,8 @@ impl<D: Dot, const M: usize> Source<D, M> {
         // Blocks whose scales share a line of the cache.
         let together = (CACHE_LINE / (self.per_block * S::SIZE)).max(1);
         let whole = self.whole_blocks::<S>(row + R - 1);
-        // SAFETY: the rows' codes, scales and biases exist; whole blocks lie inside the row, the others say how
-        // much of them does.
+        // SAFETY: the rows' codes, scales and biases exist; whole blocks lie inside the row, with as many scales from
+        // theirs on as are read, and the others say how much of them does.
         unsafe {
             let codes: [*const u8; R] = std::array::from_fn(|r| self.codes.add((row + r) * self.row_bytes));
             let scales: [*const u8; R] =

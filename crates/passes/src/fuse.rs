@@ -1,11 +1,12 @@
 //! Puts internal ops in the place of the plain ones that a backend runs better together: quantised products of one
-//! tensor, the gate of a feed-forward block, the residual sum before a norm, turned keys on their way into the cache.
+//! tensor, the gate of a feed-forward block, the residual sum before a norm, turned keys on their way into the cache, rows
+//! of packed embeddings.
 //!
 //! A fused node gives the very values that the plain ones gave, under their numbers; only what lay between them is gone.
 //! Files hold plain ops, so this is no part of the pipeline of a compiler: backends call [`fuse`] on what they load.
 
 use crate::{Pass, Remarks, Weights};
-use pteron_ir::op::Activation;
+use pteron_ir::op::{Activation, IndexArg};
 use pteron_ir::{Block, Graph, Node, Op, OpKind, Ssa, TensorType, Type, ValueId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -135,6 +136,7 @@ impl Fusing<'_> {
             self.gate(&mut nodes, at);
             self.residual(&mut nodes, at);
             self.cache_write(&mut nodes, at);
+            self.embedding(&mut nodes, at);
         }
         // What gates have left.
         self.products(&mut nodes);
@@ -292,6 +294,40 @@ impl Fusing<'_> {
             Op::RopeUpdate { x, dims, offset, freqs, traditional, base, scale, dst, axis, start, stop, step };
         nodes.replace(at, op, vec![result], &[rope_at]);
         self.count(OpKind::RopeUpdate);
+        Some(())
+    }
+
+    /// Rows that one index tensor picks of codes, scales and biases, as numbers.
+    fn embedding(&mut self, nodes: &mut Nodes, at: usize) -> Option<()> {
+        let Op::Dequantize { w, scales, biases, group_size, bits, mode, global_scale: None, dtype } =
+            nodes.op(at)?
+        else {
+            return None;
+        };
+        let result = nodes.result(at)?;
+        let picked = |value: ValueId| match nodes.giver(value)? {
+            (at, &Op::Take { x, index: IndexArg::Tensor(indices), axis: 0 }) => {
+                let is_matrix = self.constants.contains(&x) && self.tensor(x)?.shape.len() == 2;
+                (is_matrix && self.is_read(value, 1)).then_some((at, x, indices))
+            }
+            _ => None,
+        };
+        let (w_at, w, indices) = picked(*w)?;
+        let mut taken = vec![w_at];
+        let mut part = |value: ValueId| {
+            let (at, x, by) = picked(value)?;
+            taken.push(at);
+            (by == indices).then_some(x)
+        };
+        let scales = part(*scales)?;
+        let biases = match biases {
+            Some(biases) => Some(part(*biases)?),
+            None => None,
+        };
+        let (group_size, bits, mode, dtype) = (*group_size, *bits, mode.clone(), *dtype);
+        let op = Op::PackedEmbedding { w, scales, biases, indices, group_size, bits, mode, dtype };
+        nodes.replace(at, op, vec![result], &taken);
+        self.count(OpKind::PackedEmbedding);
         Some(())
     }
 }

@@ -527,4 +527,16 @@ catalogue! {
         e.give(Op::SliceUpdate { dst: *dst, update: turned, axis: *axis, start: *start, stop: *stop, step: *step });
         Ok(())
     };
+    #[doc = "Rows of a quantised matrix as numbers: an embedding (gather) of packed weights."]
+    PackedEmbedding "packed_embedding" {
+        w: Tensor, scales: Tensor, biases: MaybeTensor, indices: Tensor, group_size: I32, bits: I32, mode: Str,
+        dtype: MaybeDType,
+    } -> out: Tensor => |e| {
+        let mut rows = |x| e.op(Op::Take { x, index: super::IndexArg::Tensor(*indices), axis: 0 });
+        let (w, scales, biases) = (rows(*w), rows(*scales), biases.map(rows));
+        e.give(Op::Dequantize {
+            w, scales, biases, group_size: *group_size, bits: *bits, mode: mode.clone(), global_scale: None, dtype: *dtype,
+        });
+        Ok(())
+    };
 }

@@ -464,7 +464,8 @@ fn compute(op: &Op<Ssa>, on: &mut Operands<'_>) -> Result<Vec<Array>, MlxError> 
         Op::AddRmsNorm { .. }
         | Op::Projections { .. }
         | Op::GatedProjection { .. }
-        | Op::RopeUpdate { .. } => {
+        | Op::RopeUpdate { .. }
+        | Op::PackedEmbedding { .. } => {
             return invalid("expanded when the program is loaded");
         }
     };

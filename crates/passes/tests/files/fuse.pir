@@ -339,3 +339,49 @@ graph "g"
 }
 output %2 "y": f32[2, 8]
 
+;;; an embedding of packed weights
+graph "g"
+  symbol T in 1..=8
+  input %0 "tokens": i64[1, T]
+  constant %1 "w": u32[100, 8]
+  constant %2 "s": bf16[100, 2]
+  constant %3 "b": bf16[100, 2]
+{
+  %4: i32[1, T] = as_type(x=%0, scalar_type=i32)
+  %5: u32[1, T, 8] = take(x=%1, index=%4, axis=0)
+  %6: bf16[1, T, 2] = take(x=%2, index=%4, axis=0)
+  %7: bf16[1, T, 2] = take(x=%3, index=%4, axis=0)
+  %8: f32[1, T, 64] = dequantize(w=%5, scales=%6, biases=%7, group_size=32, bits=4, mode="affine", dtype=f32)
+}
+output %8 "y": f32[1, T, 64]
+
+; becomes
+graph "g"
+  symbol T in 1..=8
+  input %0 "tokens": i64[1, T]
+  constant %1 "w": u32[100, 8]
+  constant %2 "s": bf16[100, 2]
+  constant %3 "b": bf16[100, 2]
+{
+  %4: i32[1, T] = as_type(x=%0, scalar_type=i32)
+  %5: f32[1, T, 64] = packed_embedding(w=%1, scales=%2, biases=%3, indices=%4, group_size=32, bits=4, mode="affine", dtype=f32)
+}
+output %5 "y": f32[1, T, 64]
+
+;;; rows that two tensors pick, and codes that somebody else reads
+graph "g"
+  input %0 "a": i64[2]
+  input %1 "b": i64[2]
+  constant %2 "w": u32[100, 8]
+  constant %3 "s": u8[100, 2]
+{
+  %4: u32[2, 8] = take(x=%2, index=%0, axis=0)
+  %5: u8[2, 2] = take(x=%3, index=%1, axis=0)
+  %6: f32[2, 64] = dequantize(w=%4, scales=%5, group_size=32, bits=4, mode="mxfp4", dtype=f32)
+  %7: u8[2, 2] = take(x=%3, index=%0, axis=0)
+  %8: f32[2, 64] = dequantize(w=%4, scales=%7, group_size=32, bits=4, mode="mxfp4", dtype=f32)
+}
+output %6 "x": f32[2, 64]
+output %8 "y": f32[2, 64]
+
+; stays

@@ -268,7 +268,8 @@ pub(crate) fn compute(op: &Op<Ssa>, operands: &mut Operands<'_>) -> Result<Vec<H
         | Op::AddRmsNorm { .. }
         | Op::Projections { .. }
         | Op::GatedProjection { .. }
-        | Op::RopeUpdate { .. } => {
+        | Op::RopeUpdate { .. }
+        | Op::PackedEmbedding { .. } => {
             return Err(KernelError::Invalid("handled by the interpreter".into()));
         }
     };

@@ -197,6 +197,12 @@ impl Cache {
         self.journal.clear();
     }
 
+    /// The cache with what runs wrote made permanent.
+    pub(crate) fn committed(mut self) -> Cache {
+        self.commit();
+        self
+    }
+
     /// Puts back what runs since the last commit wrote over.
     pub(crate) fn roll_back(&mut self) {
         self.pending_len = self.len;

@@ -13,9 +13,11 @@ mod ops;
 mod plan;
 mod residence;
 mod run;
+mod scratch;
 mod state;
 mod undo;
 
+pub use plan::RunMemory;
 pub use pteron_kernels::path::{Path, PathError};
 
 use loaded::LoadedCpu;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 pub struct Cpu {
     pool: Arc<Pool>,
     path: Path,
+    memory: RunMemory,
 }
 
 impl Cpu {
@@ -39,13 +42,18 @@ impl Cpu {
             Some(path) => path.check()?,
             None => Path::best(),
         };
-        Ok(Cpu { pool: Arc::new(Pool::new(threads.max(1))), path })
+        Ok(Cpu { pool: Arc::new(Pool::new(threads.max(1))), path, memory: RunMemory::default() })
     }
 
     /// As many threads as the process may run at once, on the best path.
     pub fn best() -> Cpu {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Cpu { pool: Arc::new(Pool::new(threads)), path: Path::best() }
+        Cpu { pool: Arc::new(Pool::new(threads)), path: Path::best(), memory: RunMemory::default() }
+    }
+
+    /// The same with another kind of memory for runs.
+    pub fn with_memory(self, memory: RunMemory) -> Cpu {
+        Cpu { memory, ..self }
     }
 }
 
@@ -80,6 +88,6 @@ impl Backend for Cpu {
         weights: Arc<Weights>,
         options: &LoadOptions,
     ) -> pteron_runtime::Result<Arc<dyn Loaded>> {
-        Ok(Arc::new(LoadedCpu::new(graphs, weights, (self.pool.clone(), self.path), options)?))
+        Ok(Arc::new(LoadedCpu::new(graphs, weights, (self.pool.clone(), self.path, self.memory), options)?))
     }
 }

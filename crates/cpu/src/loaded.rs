@@ -3,9 +3,10 @@
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::ops::{LinearKey, copy};
-use crate::plan::{Making, Plan};
+use crate::plan::{Making, Plan, RunMemory};
 use crate::residence::Residence;
 use crate::run::{Frame, Run, Slot, nodes};
+use crate::scratch::Lending;
 use crate::state::{CpuState, Kept};
 use pteron_format::Limits;
 use pteron_ir::{Graph, Type};
@@ -79,6 +80,7 @@ pub(crate) struct LoadedCpu {
     plans: Mutex<HashMap<Signature, Arc<Plan>>>,
     pool: Arc<Pool>,
     path: Path,
+    memory: RunMemory,
     precision: Precision,
     /// Where the bytes of the files lie.
     mode: LoadMode,
@@ -89,7 +91,7 @@ impl LoadedCpu {
     pub(crate) fn new(
         graphs: Arc<ProgramGraphs>,
         weights: Arc<Weights>,
-        (pool, path): (Arc<Pool>, Path),
+        (pool, path, memory): (Arc<Pool>, Path, RunMemory),
         options: &LoadOptions,
     ) -> Result<LoadedCpu> {
         let begin = Instant::now();
@@ -126,6 +128,7 @@ impl LoadedCpu {
             plans: Mutex::default(),
             pool,
             path,
+            memory,
             precision: options.precision,
             mode: options.mode,
             limits: options.limits.clone(),
@@ -159,7 +162,8 @@ impl LoadedCpu {
                 Argument::Scalar(_) => None,
             })
             .collect();
-        let making = Making { path: self.path, precision: self.precision, threads: self.pool.threads() };
+        let (path, precision, memory) = (self.path, self.precision, self.memory);
+        let making = Making { path, precision, memory, threads: self.pool.threads() };
         let plan = Plan::make(self.graph(id, form), &shapes, &self.prepared[id.0], making, &self.limits)?;
         let plan = Arc::new(plan);
         tracing::info!(
@@ -225,6 +229,7 @@ impl LoadedCpu {
         let (id, form) = kept.graph;
         let graph = self.graph(id, form);
         let plan = &kept.plan;
+        let CpuState { buffers, undo, cache, committed, pending, arena, .. } = state;
         control.charge(plan.work)?;
         for (input, argument) in graph.inputs.iter().zip(inputs) {
             let index = input.value.0 as usize;
@@ -239,45 +244,61 @@ impl LoadedCpu {
             }
         }
         for (index, buffer) in graph.buffers.iter().enumerate() {
-            let memory = &mut state.buffers[id.0][index];
+            let memory = &mut buffers[id.0][index];
             let data = if plan.changed[index] {
-                if Arc::get_mut(memory).is_none() {
-                    *memory = Arc::new(Memory::clone(memory));
-                }
-                Arc::get_mut(memory).map_or(std::ptr::null_mut(), Memory::as_mut_ptr)
+                Memory::own(memory).as_mut_ptr()
             } else {
                 memory.bytes().as_ptr().cast_mut()
             };
             kept.frame.slots[buffer.value.0 as usize].data = data;
         }
-        let mut effects = state.take_effects(plan.draws);
+        // A draw is pending until a commit; nothing is taken out of the session, so that a panic loses nothing.
+        let effects = match (&mut *pending, plan.draws) {
+            (Some(pending), _) => pending,
+            (none, true) => none.insert(committed.clone()),
+            (None, false) => committed,
+        };
         let mut run = Run {
             graph,
             id,
             plan,
             frame: &mut kept.frame,
-            arena: state.arena.as_mut_ptr(),
+            arena: arena.as_mut_ptr(),
             constants: &self.prepared[id.0].constants,
-            effects: &mut effects,
-            undo: &mut state.undo,
-            cache: state.cache.as_mut(),
+            effects,
+            undo,
+            cache: cache.as_mut(),
             pool: &self.pool,
             control,
             limits: &self.limits,
             listened: if control.trace.is_some() { nodes(graph) } else { Vec::new() },
+            lending: Lending::default(),
         };
-        let result = finish(&mut run, &state.buffers[id.0], outputs);
+        let result = finish(&mut run, outputs);
         // A step that failed may have left later ones undone.
         kept.frame.warm = result.is_ok() || kept.frame.warm;
-        state.put_effects(effects);
         result
     }
 }
 
+/// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
+struct Attempt<'s> {
+    state: &'s mut CpuState,
+    succeeded: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.state.rollback();
+        }
+    }
+}
+
 /// Runs all steps, writes what buffers shall hold, and takes the outputs.
-fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>], outputs: &mut Vec<Value>) -> Result<()> {
+fn finish(run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
     let plan = run.plan;
-    run.steps(&plan.steps)?;
+    run.all_steps()?;
     let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
     outputs.resize(run.graph.outputs.len(), Value::None);
     for (output, place) in run.graph.outputs.iter().zip(outputs) {
@@ -318,11 +339,10 @@ fn finish(run: &mut Run<'_>, buffers: &[Arc<Memory>], outputs: &mut Vec<Value>) 
             let layout = Layout::row_major(source.layout.sizes()).unwrap_or(source.layout);
             source = Slot { data: run.scratch(staging).0, layout };
         }
-        // The slot of the buffer may have been updated in place by now; its memory is where it was.
-        let data = run.slot(target).data;
-        debug_assert_eq!(data.cast_const(), buffers[write.buffer].bytes().as_ptr());
-        run.save(target).map_err(at_end)?;
+        // What was updated in place has slots of its own: the buffer's is where the run found it.
+        let whole = *run.slot(target);
         let dtype = run.dtype(target).map_err(at_end)?;
+        run.save(write.buffer, dtype, &whole);
         // SAFETY: the value's own memory, or the staging that was filled above; buffers are written only here.
         let from =
             unsafe { View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides()) };
@@ -359,11 +379,10 @@ impl Loaded for LoadedCpu {
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
         let state = state.as_any_mut().downcast_mut::<CpuState>().ok_or(Error::ForeignSnapshot)?;
-        let result = self.run_pending(graph, state, inputs, control, outputs);
-        if result.is_err() {
-            state.rollback();
-        }
-        result
+        let mut attempt = Attempt { state, succeeded: false };
+        self.run_pending(graph, attempt.state, inputs, control, outputs)?;
+        attempt.succeeded = true;
+        Ok(())
     }
 
     fn memory(&self) -> MemoryReport {

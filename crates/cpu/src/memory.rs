@@ -3,6 +3,7 @@
 use crate::residence::prefer_huge_pages;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Where regions begin: a cache line, which is also the widest vector.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -51,6 +52,11 @@ impl Memory {
         memory
     }
 
+    /// The region itself, where nobody else holds it; else a copy of it in its place.
+    pub(crate) fn own(shared: &mut Arc<Memory>) -> &mut Memory {
+        Arc::make_mut(shared)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -67,6 +73,11 @@ impl Memory {
 
     /// Where it begins, for kernels that write to it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
+    /// Where it begins; to write there takes a proof that nobody else uses it.
+    pub(crate) fn address(&self) -> *mut u8 {
         self.data.as_ptr()
     }
 

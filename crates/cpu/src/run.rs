@@ -4,18 +4,23 @@ use crate::cache::Cache;
 use crate::layout::Layout;
 use crate::loaded::Constants;
 use crate::memory::Memory;
-use crate::plan::{Plan, Storage};
-use crate::undo::Undo;
+use crate::plan::{Plan, RunMemory, Storage};
+use crate::scratch::Lending;
+use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::op::IntArg;
 use pteron_ir::text::Printer;
 use pteron_ir::{Dim, Graph, Node, Symbols, TensorType, Type, TypeSource, ValueId, infer};
+use pteron_kernels::index::for_each_position;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
 use pteron_runtime::backend::{self, Detail, GraphId, RunControl};
 use pteron_runtime::reference::{Effects, extent, work};
 use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
 use pteron_tensor::{DType, HostTensor, Scalar};
+
+/// A byte that makes every float a NaN and every index one outside of its axis, or the last one.
+const SPOILED: u8 = 0xff;
 
 /// What a step does.
 pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
@@ -67,7 +72,7 @@ impl Frame {
         let mut frame = Frame {
             slots: vec![Slot::EMPTY; plan.dtypes.len()],
             numbers: vec![Scalar::Int(0); plan.dtypes.len()],
-            heaps: (0..plan.heaps).map(|_| Memory::zeroed(0)).collect(),
+            heaps: plan.heaps.iter().map(|&bytes| Memory::zeroed(bytes)).collect(),
             warm: false,
         };
         for &(value, number) in &plan.numbers {
@@ -76,6 +81,7 @@ impl Frame {
         for &(value, layout) in &plan.fixed {
             let data = match plan.storage[value.0 as usize] {
                 Storage::Arena { offset, .. } => arena.wrapping_add(offset),
+                Storage::Heap(number) => frame.heaps[number].address(),
                 // Kernels never write to constants: only arena and buffers are written in place.
                 Storage::Constant(index) if plan.read[index] => {
                     constants.get(index).map_or(std::ptr::null_mut(), |it| it.bytes().as_ptr().cast_mut())
@@ -104,6 +110,7 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: &'a Limits,
     /// All nodes in pre-order, where somebody listens.
     pub(crate) listened: Vec<&'a Node>,
+    pub(crate) lending: Lending,
 }
 
 impl TypeSource for Operands {
@@ -116,6 +123,20 @@ impl TypeSource for Operands {
 struct Operands(Vec<(ValueId, Type)>);
 
 impl Run<'_> {
+    /// Runs all steps of the plan. Where every value has memory of its own, what nobody needs any more is spoiled at
+    /// once: a read that the plan does not know of then finds numbers that no test takes for right.
+    pub(crate) fn all_steps(&mut self) -> Result<()> {
+        let plan = self.plan;
+        if plan.memory == RunMemory::Planned {
+            return self.steps(&plan.steps);
+        }
+        for (step, dead) in plan.steps.iter().zip(&plan.deaths) {
+            self.steps(std::slice::from_ref(step))?;
+            dead.iter().for_each(|&heap| self.frame.heaps[heap].bytes_mut().fill(SPOILED));
+        }
+        Ok(())
+    }
+
     /// Runs steps in order.
     pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
@@ -140,6 +161,7 @@ impl Run<'_> {
             Repeat::Never => false,
             Repeat::IfCopied(value) => match self.plan.storage[value.0 as usize] {
                 Storage::Arena { offset, .. } => self.slot(value).data == self.arena.wrapping_add(offset),
+                Storage::Heap(number) => self.slot(value).data == self.frame.heaps[number].address(),
                 _ => true,
             },
         }
@@ -183,54 +205,51 @@ impl Run<'_> {
         Ok(unsafe { ViewMut::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) })
     }
 
-    /// Saves what a value in a buffer holds, before it is written.
-    pub(crate) fn save(&mut self, value: ValueId) -> Result<(), NodeError> {
-        let (slot, dtype) = (*self.slot(value), self.dtype(value)?);
-        // SAFETY: as for `view`.
-        let old = unsafe { View::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) };
-        self.undo.save(self.pool, &old);
-        Ok(())
+    /// Saves a region of a buffer, before it is written.
+    pub(crate) fn save(&mut self, buffer: usize, dtype: DType, region: &Slot) {
+        let place = BufferPlace { graph: self.id, buffer };
+        // Its value is where the run found it, whatever was made of it since.
+        let base = self.slot(self.graph.buffers[buffer].value).data;
+        // SAFETY: as for `view`: the region is part of a value that lies in the buffer.
+        let old =
+            unsafe { View::from_raw(region.data, dtype, region.layout.sizes(), region.layout.strides()) };
+        self.undo.save(self.pool, place, base, &old);
     }
 
     /// Saves the rows of a value in a buffer that an index tensor names.
     pub(crate) fn save_rows(
         &mut self,
+        buffer: usize,
         value: ValueId,
         indices: ValueId,
         axis: usize,
     ) -> Result<(), NodeError> {
         let (slot, dtype) = (*self.slot(value), self.dtype(value)?);
-        let rows = crate::ops::row_numbers(&self.view(indices)?, slot.layout.sizes()[axis])?;
-        for start in rows {
+        let picks = *self.slot(indices);
+        let of_picks = self.dtype(indices)?;
+        // SAFETY: as for `view`; the slot is a copy of the frame's, which no step changes meanwhile.
+        let picks =
+            unsafe { View::from_raw(picks.data, of_picks, picks.layout.sizes(), picks.layout.strides()) };
+        for_each_position(&picks, slot.layout.sizes()[axis], |start| {
             let range = pteron_ir::rules::SliceRange { start, step: 1, count: 1 };
-            let Some((offset, layout)) = slot.layout.slice(axis, range) else { continue };
-            let data = slot.data.wrapping_offset(offset * dtype.size() as isize);
-            // SAFETY: one row of the value.
-            let old = unsafe { View::from_raw(data, dtype, layout.sizes(), layout.strides()) };
-            self.undo.save(self.pool, &old);
-        }
-        Ok(())
+            if let Some((offset, layout)) = slot.layout.slice(axis, range) {
+                let data = slot.data.wrapping_offset(offset * dtype.size() as isize);
+                self.save(buffer, dtype, &Slot { data, layout });
+            }
+        })
+        .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))
     }
 
     /// Memory that a step asked for when it was planned.
     pub(crate) fn scratch(&self, number: usize) -> (*mut u8, usize) {
         match self.plan.scratch(number) {
             Storage::Arena { offset, bytes } => (self.arena.wrapping_add(offset), bytes),
+            Storage::Heap(number) => {
+                let heap = &self.frame.heaps[number];
+                (heap.address(), heap.len())
+            }
             _ => (std::ptr::null_mut(), 0),
         }
-    }
-
-    /// The same as a slice.
-    ///
-    /// # Safety
-    /// The number was given by `Planner::reserve` for the node that runs, and is asked for once in it.
-    pub(crate) unsafe fn scratch_slice<'s>(&self, number: usize) -> &'s mut [u8] {
-        let (data, bytes) = self.scratch(number);
-        if data.is_null() || bytes == 0 {
-            return &mut [];
-        }
-        // SAFETY: the arena holds these bytes, and the plan gives them to this node alone.
-        unsafe { std::slice::from_raw_parts_mut(data, bytes) }
     }
 
     /// A number.
@@ -283,10 +302,15 @@ impl Run<'_> {
             }
             Storage::Heap(number) => {
                 let heap = &mut self.frame.heaps[number];
-                if heap.len() < bytes {
-                    *heap = Memory::zeroed(bytes.next_power_of_two());
+                match self.plan.memory {
+                    RunMemory::Planned if heap.len() < bytes => {
+                        *heap = Memory::zeroed(bytes.next_power_of_two());
+                    }
+                    // No byte beyond the last element, so that one step too far is seen.
+                    RunMemory::Separate if heap.len() != bytes => *heap = Memory::zeroed(bytes),
+                    _ => {}
                 }
-                heap.as_mut_ptr()
+                heap.address()
             }
             _ => return Err(invalid("a result without memory".into())),
         };

@@ -7,7 +7,7 @@ use crate::loaded::Form;
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::run::Frame;
-use crate::undo::Undo;
+use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
 use pteron_kernels::path::Path;
@@ -33,9 +33,9 @@ pub(crate) struct CpuState {
     pub(crate) undo: Undo,
     /// The off-graph cache, where the session has one.
     pub(crate) cache: Option<Cache>,
-    committed: Effects,
+    pub(crate) committed: Effects,
     /// What runs since the last commit have made of the effects.
-    pending: Option<Effects>,
+    pub(crate) pending: Option<Effects>,
     /// The region that all plans of the session compute in, one after the other.
     pub(crate) arena: Memory,
     /// Most recently used last.
@@ -116,20 +116,6 @@ impl CpuState {
         })
     }
 
-    /// The effects, for the time of a run; whether it changes them, which is pending until a commit.
-    pub(crate) fn take_effects(&mut self, changes: bool) -> Effects {
-        if changes && self.pending.is_none() {
-            self.pending = Some(self.committed.clone());
-        }
-        let effects = self.pending.as_mut().unwrap_or(&mut self.committed);
-        std::mem::replace(effects, Effects::none())
-    }
-
-    /// Gives back what [`CpuState::take_effects`] gave.
-    pub(crate) fn put_effects(&mut self, effects: Effects) {
-        *self.pending.as_mut().unwrap_or(&mut self.committed) = effects;
-    }
-
     /// What is kept for a signature, taken out for the time of a run.
     pub(crate) fn take_frame(
         &mut self,
@@ -190,6 +176,8 @@ impl State for CpuState {
                 given: format!("{} {:?}", value.dtype(), value.shape()),
             });
         }
+        // What runs wrote before, nobody can miss any more: a rollback leaves the new contents.
+        self.undo.forget_buffer(BufferPlace { graph: GraphId(graph), buffer: index });
         match Arc::get_mut(&mut self.buffers[graph][index]) {
             Some(memory) => memory.bytes_mut().copy_from_slice(value.bytes()),
             None => self.buffers[graph][index] = Arc::new(Memory::copy_of(value.bytes())),
@@ -208,9 +196,7 @@ impl State for CpuState {
     }
 
     fn rollback(&mut self) {
-        // SAFETY: buffers are written only by runs, which this borrow excludes, and stay where they are until a
-        // commit: `run` copies a shared one before it saves anything of it.
-        unsafe { self.undo.roll_back(&self.pool) };
+        self.undo.roll_back(&self.pool, &mut self.buffers);
         if let Some(cache) = &mut self.cache {
             cache.roll_back();
         }
@@ -248,8 +234,8 @@ impl State for CpuState {
         Ok(Arc::new(CpuSnapshot {
             graphs: self.graphs.clone(),
             buffers: self.buffers.clone(),
-            cache: self.cache.clone(),
-            effects: self.committed.clone(),
+            cache: self.cache.clone().map(Cache::committed),
+            effects: self.pending.as_ref().unwrap_or(&self.committed).clone(),
         }))
     }
 

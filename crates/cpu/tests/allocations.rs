@@ -45,11 +45,11 @@ fn registry() -> Registry {
 
 const POSITIONS: usize = 16;
 
-/// A decoder step with so many layers: caches, attention over their live part, packed projections.
+/// A decoder step with so many layers: packed embeddings, caches, attention over their live part, packed projections.
 fn decoder(layers: usize) -> String {
     let mut head = String::from("graph \"forward\"\n  symbol s0 in i32\n");
     let mut text = String::from(
-        r#"  input %0 "x": f32[1, 1, 64]
+        r#"  input %0 "token": i64[1, 1]
   input %1 "position": i64[1]
   constant %2 "norm": f32[64]
   constant %3 "square": u32[64, 8]
@@ -69,8 +69,16 @@ fn decoder(layers: usize) -> String {
         first + 1
     );
     let (from, to) = (first, first + 1);
-    let mut x = 0;
     let mut at = first + 2;
+    // What `export` writes: the rows of codes, scales and biases that a token picks, as numbers.
+    for (table, ty) in [(3, "u32[1, 1, 8]"), (4, "f32[1, 1, 2]"), (5, "f32[1, 1, 2]")] {
+        writeln!(body, "  %{at}: {ty} = take(x=%{table}, index=%0, axis=0)").unwrap();
+        at += 1;
+    }
+    let rows = format!("w=%{}, scales=%{}, biases=%{}, group_size=32, bits=4", at - 3, at - 2, at - 1);
+    writeln!(body, "  %{at}: f32[1, 1, 64] = dequantize({rows}, mode=\"affine\", dtype=f32)").unwrap();
+    let mut x = at;
+    at += 1;
     for layer in 0..layers {
         let [keys, values] = [12 + 2 * layer, 13 + 2 * layer];
         let [k_live, v_live] = [2 * layer + 1, 2 * layer + 2];
@@ -131,7 +139,7 @@ fn program(layers: usize, precision: Precision) -> Program {
         file.name(&format!("{name}_biases"), &f32s(&shape, &vec![-0.07; groups]));
     }
     let mut method = Method::new("forward");
-    let (x, position) = (method.tensor(DType::F32, &[1, 1, 64]), method.tensor(DType::I64, &[1]));
+    let (x, position) = (method.tensor(DType::I64, &[1, 1]), method.tensor(DType::I64, &[1]));
     let out = method.tensor(DType::F32, &[1, 1, 64]);
     method.input(x);
     method.input(position);
@@ -147,7 +155,7 @@ fn allocations(layers: usize, precision: Precision) -> Vec<usize> {
     let mut counts = Vec::with_capacity(POSITIONS);
     let mut outputs = Vec::new();
     for position in 0..POSITIONS as i64 {
-        let inputs = [f32s(&[1, 1, 64], &[0.5; 64]).into(), i64s(&[1], &[position]).into()];
+        let inputs = [i64s(&[1, 1], &[position * 3]).into(), i64s(&[1], &[position]).into()];
         let before = COUNT.load(Ordering::Relaxed);
         session.run_into("forward", &inputs, &RunControl::default(), &mut outputs).unwrap();
         counts.push(COUNT.load(Ordering::Relaxed) - before);

@@ -247,8 +247,9 @@ fn fused_ops_give_what_plain_ones_give() {
             for precision in [Precision::Exact, Precision::Fast] {
                 let program = program(form, dtype, activation, precision);
                 let made: Vec<(OpKind, usize)> = counts(&program).into_iter().collect();
-                let one_of_each: Vec<(OpKind, usize)> =
-                    OpKind::internal().iter().map(|&kind| (kind, 1)).collect();
+                // Embeddings have a test of their own.
+                let of_layers = OpKind::internal().iter().filter(|&&kind| kind != OpKind::PackedEmbedding);
+                let one_of_each: Vec<(OpKind, usize)> = of_layers.map(|&kind| (kind, 1)).collect();
                 assert_eq!(made, one_of_each, "{form:?}");
                 // A decoded token, a few rows, and as many as matrix tiles take.
                 for rows in [1, 5, 20] {
@@ -320,7 +321,64 @@ fn programs_by_executorch_are_fused() {
     let of = |pairs: &[(OpKind, usize)]| pairs.iter().copied().collect::<Counts>();
     let (norms, products) = (OpKind::AddRmsNorm, OpKind::Projections);
     let (gates, keys) = (OpKind::GatedProjection, OpKind::RopeUpdate);
-    assert_eq!(made("llama_4w_tied"), of(&[(norms, 4), (products, 2), (gates, 2)]));
+    let rows = OpKind::PackedEmbedding;
+    assert_eq!(made("llama_4w_tied"), of(&[(norms, 4), (products, 2), (gates, 2), (rows, 1)]));
     assert_eq!(made("llama_f32"), of(&[(norms, 4)]));
     assert_eq!(made("gemma4_31b_sample"), of(&[(norms, 3), (keys, 1)]));
+}
+
+/// Tokens of any integer type, strided or not, that the run itself computes: their memory is free as soon as the rows are
+/// picked, also for the rows.
+const EMBEDDING: &str = r#"graph "forward"
+  symbol T in 1..=16
+  input %0 "tokens": i64[T, 2]
+  constant %1 "w": u32[300, 16]
+  constant %2 "scales": SCALES[300, 4]
+  constant %3 "biases": SCALES[300, 4]
+{
+  %4: INDEX[T, 2] = as_type(x=%0, scalar_type=INDEX)
+  %5: INDEX[2, T] = transpose(x=%4, perm=[1, 0])
+  %6: u32[2, T, 16] = take(x=%1, index=%5, axis=0)
+  %7: SCALES[2, T, 4] = take(x=%2, index=%5, axis=0)
+  %8: SCALES[2, T, 4] = take(x=%3, index=%5, axis=0)
+  %9: RESULT[2, T, 128] = dequantize(w=%6, scales=%7, biases=%8, group_size=32, bits=4, mode="affine", dtype=RESULT)
+}
+output %9 "rows": RESULT[2, T, 128]
+"#;
+
+#[test]
+fn an_embedding_of_packed_weights_is_its_parts() {
+    let codes: Vec<u32> = (0..300 * 16).map(|at| (at as u32).wrapping_mul(2_654_435_761)).collect();
+    for (index, scales, result) in [
+        ("i32", DType::F32, DType::F32),
+        ("i64", DType::BF16, DType::BF16),
+        ("u16", DType::F16, DType::F32),
+        ("u32", DType::BF16, DType::F32),
+        ("u64", DType::F32, DType::F16),
+        ("i16", DType::F16, DType::F16),
+    ] {
+        let text = EMBEDDING.replace("INDEX", index);
+        let text = text.replace("SCALES", &scales.to_string()).replace("RESULT", &result.to_string());
+        let mut file = File::default();
+        file.name("w", &HostTensor::from_slice(vec![300, 16], &codes).unwrap());
+        for (name, seed) in [("scales", 3), ("biases", 4)] {
+            file.name(name, &floats(scales, &[300, 4], &numbers(seed, 1200)));
+        }
+        let mut method = Method::new("forward");
+        let (tokens, out) = (method.dynamic(DType::I64, &[16, 2]), method.dynamic(result, &[2, 16, 128]));
+        method.input(tokens);
+        method.output(out);
+        method.delegate(&mut file, &text, &[tokens, out]);
+        file.add(method);
+        let program = file.load().unwrap();
+        assert_eq!(counts(&program), [(OpKind::PackedEmbedding, 1)].into_iter().collect::<Counts>());
+        for length in [1, 16] {
+            let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 97 % 300).collect();
+            let inputs = [i64s(&[length, 2], &tokens).into()];
+            let control = RunControl { trace: Some(Arc::new(Listener::default())), ..RunControl::default() };
+            let plain = program.session().unwrap().run_with("forward", &inputs, &control).unwrap();
+            let fused = program.session().unwrap().run("forward", &inputs).unwrap();
+            assert_equal(&fused, &plain, &format!("{index}, {scales}, {result}, {length}"));
+        }
+    }
 }

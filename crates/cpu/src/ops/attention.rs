@@ -6,6 +6,7 @@ use crate::plan::Planner;
 use crate::run::{Kernel, Run};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
+use pteron_kernels::index::integer_at;
 use pteron_kernels::view::View;
 use pteron_runtime::NodeError;
 use pteron_tensor::DType;
@@ -24,8 +25,7 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
     let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
     let path = planner.path;
     let kernel: Kernel = Box::new(move |run| {
-        // SAFETY: reserved for this node and asked for once.
-        let scratch = unsafe { run.scratch_slice(scratch) };
+        let mut scratch = run.lend(scratch)?;
         let (q, k, v) = (run.view(q)?, run.view(k)?, run.view(v)?);
         let scores = [q.sizes()[0], q.sizes()[1], q.sizes()[2], k.sizes()[2]];
         let spread = match mask {
@@ -53,7 +53,7 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
             path,
             &run.target(result)?,
             &Attention { q, k, v, scale, mask, ring: None },
-            scratch,
+            &mut scratch,
         );
         Ok(())
     });
@@ -80,17 +80,18 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
     let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
     let path = planner.path;
     Some(Compiled::Compute(Box::new(move |run| {
-        // SAFETY: reserved for this node and asked for once.
-        let scratch = unsafe { run.scratch_slice(scratch) };
-        let start = first_integer(&run.view(position)?)?;
+        let start = run.view(position)?;
+        let start =
+            integer_at(&start, 0).ok_or_else(|| invalid(format!("no position in {:?}", start.sizes())))?;
         let Some(cache) = run.cache.take() else {
             return Err(invalid(
                 "the program keeps keys and values in a cache of the session, and its metadata do not say how long \
                  that is: open the session with a context or a cache",
             ));
         };
-        let written = Written { keys: run.view(k)?, values: run.view(v)? };
-        let attended = cache.write(run.pool, layer, start, &written).and_then(|live| {
+        let attended = (|| {
+            let written = Written { keys: run.view(k)?, values: run.view(v)? };
+            let live = cache.write(run.pool, layer, start, &written)?;
             let (q, length) = (run.view(q)?, written.keys.sizes()[2]);
             let (&[_, heads, queries, features], &[_, shared, _, wide]) = (q.sizes(), live.keys().sizes())
             else {
@@ -105,33 +106,12 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
             let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
             let mask = Mask::Causal { window: live.window };
             let job = Attention { q, k, v, scale, mask, ring };
-            attention(run.pool, path, &run.target(result)?, &job, scratch);
+            attention(run.pool, path, &run.target(result)?, &job, &mut run.lend(scratch)?);
             Ok(())
-        });
+        })();
         run.cache = Some(cache);
         attended
     })))
-}
-
-/// The first element of a tensor of integers.
-fn first_integer(view: &View<'_>) -> Result<i64, NodeError> {
-    if view.is_empty() {
-        return Err(invalid("there is no position"));
-    }
-    let data = view.data();
-    // SAFETY: there is an element, aligned for its dtype.
-    unsafe {
-        Ok(match view.dtype() {
-            DType::I64 => *data.cast::<i64>(),
-            DType::I32 => (*data.cast::<i32>()).into(),
-            DType::I16 => (*data.cast::<i16>()).into(),
-            DType::I8 => (*data.cast::<i8>()).into(),
-            DType::U32 => (*data.cast::<u32>()).into(),
-            DType::U16 => (*data.cast::<u16>()).into(),
-            DType::U8 => (*data).into(),
-            other => return Err(invalid(format!("a position of {other}"))),
-        })
-    }
 }
 
 /// The sizes of a result for which nothing else need be looked at. Keys and values grow with every token, and

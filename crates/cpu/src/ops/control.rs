@@ -3,6 +3,7 @@
 use super::{Compiled, Numbered, copy, invalid, steps};
 use crate::layout::Layout;
 use crate::plan::Planner;
+use crate::plan::lifetimes::Tick;
 use crate::plan::types::counted;
 use crate::run::{Run, Slot, Step};
 use pteron_ir::rules::SliceRange;
@@ -89,7 +90,8 @@ pub(super) fn scan(planner: &mut Planner<'_>, node: &Numbered, number: &mut usiz
         .map(|((&start, &param), (&next, &result))| {
             let bytes = planner.types.most_bytes(param).unwrap_or(0);
             // It waits while the body's values are read, so it is held for the whole loop.
-            let staging = planner.reserve_until(node.number, planner.lifetimes.spans[node.number], bytes);
+            let last = Tick::behind(planner.lifetimes.spans[node.number] - 1);
+            let staging = planner.reserve_until(node.number, last, bytes);
             Carried { start, param, next, staging, result }
         })
         .collect();

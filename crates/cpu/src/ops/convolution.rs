@@ -102,9 +102,8 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
     Some(Compiled::Compute(Box::new(move |run| {
         let (mut of_x, mut of_w) = (Layout::SCALAR, Layout::SCALAR);
         let (x, w, target) = (x.view(run, &mut of_x)?, w.view(run, &mut of_w)?, run.target(result)?);
-        // SAFETY: reserved for this node and asked for once.
-        let scratch = unsafe { run.scratch_slice(scratch) };
-        shape(&mut |shape| convolution(run.pool, path, &target, &x, &w, shape, scratch));
+        let mut scratch = run.lend(scratch)?;
+        shape(&mut |shape| convolution(run.pool, path, &target, &x, &w, shape, &mut scratch));
         Ok(())
     })))
 }

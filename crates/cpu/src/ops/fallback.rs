@@ -11,7 +11,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Compiled {
     let node = node.node.clone();
     tracing::debug!(op = node.op.spec().name, place = ?node.place, "computed by the reference backend");
     let in_place = in_place_of(&node);
-    let saved = node.results.iter().any(|&value| planner.buffer_of(value).is_some());
+    let saved: Vec<Option<usize>> = node.results.iter().map(|&value| planner.buffer_of(value)).collect();
     Compiled::Whole(Box::new(move |run| {
         let mut values = Vec::new();
         node.for_each_operand(|value| values.push(value));
@@ -21,7 +21,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Compiled {
             .collect::<Result<Vec<_>, NodeError>>()?;
         let results = run.effects.run_op(&node.op, &operands, run.limits, run.control);
         let results = results.map_err(|error| NodeError::Run(Box::new(unwrapped(error))))?;
-        for (&value, result) in node.results.iter().zip(results) {
+        for ((&value, &saved), result) in node.results.iter().zip(&saved).zip(results) {
             match result {
                 Value::Tensor(tensor) => write(run, value, &tensor, in_place, saved)?,
                 Value::Int(number) => run.set_number(value, Scalar::Int(number)),
@@ -59,7 +59,7 @@ fn write(
     value: ValueId,
     tensor: &HostTensor,
     target: Option<ValueId>,
-    saved: bool,
+    saved: Option<usize>,
 ) -> Result<(), NodeError> {
     match (run.plan.storage[value.0 as usize], target) {
         (Storage::View, Some(target)) => {
@@ -68,8 +68,9 @@ fn write(
                 return Err(invalid("an update changes the size"));
             }
             run.set(value, slot);
-            if saved {
-                run.save(value)?;
+            if let Some(buffer) = saved {
+                let dtype = run.dtype(value)?;
+                run.save(buffer, dtype, &slot);
             }
         }
         _ => run.place(value, tensor.shape())?,

@@ -15,7 +15,7 @@ use pteron_runtime::{KernelError, NodeError};
 use pteron_tensor::DType;
 
 /// Index tensors that the kernels read.
-fn is_index(planner: &Planner<'_>, value: ValueId) -> bool {
+pub(super) fn is_index(planner: &Planner<'_>, value: ValueId) -> bool {
     planner.dtype(value).is_some_and(|dtype| !dtype.is_float() && dtype != DType::Bool)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
         return None;
     }
     let in_place = planner.lifetimes.life(result).sharing == Sharing::InPlace(dst);
-    let saved = planner.buffer_of(result).is_some();
+    let saved = planner.buffer_of(result);
     let checked = node.clone();
     Some(Compiled::Whole(Box::new(move |run| {
         if !checked.is_static {
@@ -123,8 +123,8 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
             .layout
             .broadcast_to(&sizes[..rank])
             .ok_or_else(|| invalid("an update that does not fit its rows"))?;
-        if saved {
-            run.save_rows(result, indices, axis)?;
+        if let Some(buffer) = saved {
+            run.save_rows(buffer, result, indices, axis)?;
         }
         let view = run.view(update)?;
         // SAFETY: the update's own elements, some of them more than once.

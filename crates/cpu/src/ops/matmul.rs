@@ -38,8 +38,7 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     // Without a bias there is nothing that alpha is said of.
     let (alpha, beta) = if bias.is_some() { (alpha, beta) } else { (1.0, 0.0) };
     Some(Compiled::Compute(Box::new(move |run| {
-        // SAFETY: reserved for this node and asked for once.
-        let scratch = unsafe { run.scratch_slice(scratch) };
+        let mut scratch = run.lend(scratch)?;
         let none = || invalid("shapes do not fit");
         let target = run.target(result)?;
         let (mut a, mut b) = (run.slot(mat1).layout, run.slot(mat2).layout);
@@ -98,7 +97,7 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
         };
         // SAFETY: the result's own elements under other sizes.
         let target = unsafe { ViewMut::from_raw(target.data(), target.dtype(), out.sizes(), out.strides()) };
-        product(run.pool, path, &target, &Product { a, b, bias, alpha, beta }, scratch);
+        product(run.pool, path, &target, &Product { a, b, bias, alpha, beta }, &mut scratch);
         Ok(())
     })))
 }

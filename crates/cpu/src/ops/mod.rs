@@ -19,11 +19,11 @@ pub(crate) mod rope;
 mod rows;
 mod views;
 
-pub(crate) use quantized::{LinearKey, row_numbers};
+pub(crate) use quantized::LinearKey;
 
 use crate::plan::chains::is_view;
 use crate::plan::lifetimes::Sharing;
-use crate::plan::{Planner, Storage, is_tensor, written};
+use crate::plan::{Planner, RunMemory, Storage, is_tensor, written};
 use crate::run::{Kernel, Repeat, Run, Step};
 use pteron_ir::{Block, Node, Op, Ssa, ValueId};
 use pteron_runtime::{KernelError, NodeError, reference};
@@ -143,6 +143,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         Op::Projections { .. } => |planner, node| projections::projections(planner, node),
         Op::GatedProjection { .. } => |planner, node| projections::gated(planner, node),
         Op::Dequantize { .. } => |planner, node| quantized::dequantize(planner, node),
+        Op::PackedEmbedding { .. } => |planner, node| quantized::embedding(planner, node),
         Op::Addmm { .. } => |planner, node| matmul::addmm(planner, node),
         Op::Sdpa { .. } => |planner, node| attention::sdpa(planner, node),
         Op::Rope { .. } => |planner, node| rope::compile(planner, node),
@@ -209,7 +210,14 @@ fn is_fixed(planner: &Planner<'_>, value: ValueId) -> bool {
     let mut at = value;
     loop {
         let root = planner.lifetimes.root(at);
-        if !matches!(planner.storage[root.0 as usize], Storage::Arena { .. } | Storage::Constant(_)) {
+        let stays = match planner.storage[root.0 as usize] {
+            Storage::Arena { .. } => {
+                planner.types.sizes(root).is_some() || planner.memory == RunMemory::Planned
+            }
+            Storage::Constant(_) => true,
+            _ => false,
+        };
+        if !stays {
             return false;
         }
         match planner.lifetimes.life(root).sharing {

@@ -27,9 +27,8 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
     }
     let scratch = planner.reserve(node.number, scratch_bytes(length, planner.threads));
     Some(Compiled::Compute(Box::new(move |run| {
-        // SAFETY: reserved for this node and asked for once.
-        let scratch = unsafe { run.scratch_slice(scratch) };
-        order(run.pool, &run.target(result)?, &run.view(x)?, axis, Order::Sorted, ordered, scratch);
+        let mut scratch = run.lend(scratch)?;
+        order(run.pool, &run.target(result)?, &run.view(x)?, axis, Order::Sorted, ordered, &mut scratch);
         Ok(())
     })))
 }

@@ -61,12 +61,9 @@ impl Parts {
     /// Brings the tensor into the forms that the weights want.
     fn prepare(&self, run: &Run<'_>) -> Result<(), NodeError> {
         for part in self.parts.iter().filter(|part| part.prepares) {
-            // SAFETY: reserved for this node, or for those that share the input and run one after another; no other
-            // part of this node fills it, and the rows are read before they are asked for again.
-            let (prepared, dense) =
-                unsafe { (run.scratch_slice(part.prepared), run.scratch_slice(self.dense)) };
-            let source = even_rows(run, self.x, part.linear.weight().k(), dense)?;
-            let done = part.linear.prepare_input(run.pool, source, prepared);
+            let (mut prepared, mut dense) = (run.lend(part.prepared)?, run.lend(self.dense)?);
+            let source = even_rows(run, self.x, part.linear.weight().k(), &mut dense)?;
+            let done = part.linear.prepare_input(run.pool, source, &mut prepared);
             done.map_err(|error| invalid(error.to_string()))?;
         }
         Ok(())

@@ -1,13 +1,15 @@
 //! Products with quantised weights. A weight that is a constant is bound to its kernel once, when the first plan is made;
 //! all plans of a program share it.
 
+use super::index::is_index;
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
+use crate::plan::lifetimes::Tick;
 use crate::plan::{Planner, Storage};
 use crate::run::Run;
-use pteron_ir::op::IndexArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
+use pteron_kernels::index::for_each_position;
 use pteron_kernels::quant::{
     Biases, Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut,
 };
@@ -31,6 +33,13 @@ pub(super) struct Fields<'a> {
     pub(super) mode: &'a str,
 }
 
+impl Fields<'_> {
+    /// How codes and scales lie; `None` where there is no such scheme.
+    fn scheme(&self) -> Option<Scheme> {
+        Scheme::new(Mode::from_name(self.mode).ok()?, self.bits, self.group_size).ok()
+    }
+}
+
 /// A constant operand.
 fn constant<'p>(planner: &Planner<'p>, value: ValueId) -> Option<&'p HostTensor> {
     match planner.storage[value.0 as usize] {
@@ -42,7 +51,7 @@ fn constant<'p>(planner: &Planner<'p>, value: ValueId) -> Option<&'p HostTensor>
 /// The weight of a node whose parts are all constants; rows are outputs.
 fn weight(planner: &Planner<'_>, fields: Fields<'_>) -> Option<QuantWeight> {
     let (w, scales) = (constant(planner, fields.w)?, constant(planner, fields.scales)?);
-    let scheme = Scheme::new(Mode::from_name(fields.mode).ok()?, fields.bits, fields.group_size).ok()?;
+    let scheme = fields.scheme()?;
     let biases = match fields.biases {
         Some(biases) if are_centred(planner, biases, scales, scheme) => Biases::Centre,
         Some(biases) => {
@@ -103,20 +112,21 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
         if rows == 0 {
             return Ok(());
         }
-        // SAFETY: reserved for this node, or for those that share the input and run one after another; asked for once.
-        let (prepared, dense) = unsafe { (run.scratch_slice(prepared), run.scratch_slice(dense)) };
+        let mut prepared = run.lend(prepared)?;
         if prepares {
-            let source = even_rows(run, x, k, dense)?;
-            linear.prepare_input(run.pool, source, prepared).map_err(|error| invalid(error.to_string()))?;
+            let mut dense = run.lend(dense)?;
+            let source = even_rows(run, x, k, &mut dense)?;
+            let done = linear.prepare_input(run.pool, source, &mut prepared);
+            done.map_err(|error| invalid(error.to_string()))?;
         }
         let out = rows_of(run, result, n)?;
-        linear.run(run.pool, prepared, out).map_err(|error| invalid(error.to_string()))
+        linear.run(run.pool, &prepared, out).map_err(|error| invalid(error.to_string()))
     })))
 }
 
 /// The weight of a node bound to its kernel, the same for all plans of a program.
 pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
-    let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), input };
+    let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), scheme: fields.scheme()?, input };
     let mut linears = planner.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(linear) = linears.get(&key) {
         return Some(linear.clone());
@@ -135,6 +145,8 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinearKey {
     parts: (ValueId, ValueId, Option<ValueId>),
+    /// The same constants may be read under several schemes.
+    scheme: Scheme,
     input: DType,
 }
 
@@ -156,13 +168,13 @@ pub(super) fn prepared_input(
     if let Some(&(_, _, scratch)) = known {
         return (scratch, false);
     }
-    let last = planner.lifetimes.life(x).to.max(node.number);
+    let last = planner.lifetimes.life(x).to.max(Tick::at(node.number));
     let scratch = planner.reserve_until(node.number, last, linear.input_bytes(rows));
     planner.inputs.push((x, layout, scratch));
     (scratch, true)
 }
 
-/// The numbers of a weight: all of it, or the rows that an embedding picks.
+/// The numbers of a whole weight.
 pub(super) fn dequantize(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let Op::Dequantize { w, scales, biases, group_size, bits, mode, global_scale: None, .. } = &node.node.op
     else {
@@ -171,60 +183,61 @@ pub(super) fn dequantize(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
     let &result = node.node.results.first()?;
     let fields =
         Fields { w: *w, scales: *scales, biases: *biases, group_size: *group_size, bits: *bits, mode };
-    if !planner.dtype(result)?.is_float() || planner.dtype(result)?.size() > 4 {
+    if !is_narrow_float(planner, result) {
         return None;
     }
-    if let Some(weight) = weight(planner, fields) {
-        let columns = weight.k();
-        return Some(Compiled::Compute(Box::new(move |run| {
-            let out = rows_of(run, result, columns)?;
-            weight.dequantise(run.pool, 1.0, out).map_err(|error| invalid(error.to_string()))
-        })));
-    }
-    // An embedding: codes, scales and biases of the rows that one index tensor picks.
-    let picked = |value: ValueId| match &planner.producer(value)?.op {
-        Op::Take { x, index: IndexArg::Tensor(indices), axis: 0 } => Some((*x, *indices)),
-        _ => None,
-    };
-    let (table, indices) = picked(fields.w)?;
-    let mut parts = Fields { w: table, ..fields };
-    for part in [Some(&mut parts.scales), parts.biases.as_mut()].into_iter().flatten() {
-        let (of, by) = picked(*part)?;
-        if by != indices {
-            return None;
-        }
-        *part = of;
-    }
-    let weight = weight(planner, parts).filter(|weight| weight.matrices() == 1)?;
-    let (columns, count) = (weight.k(), weight.n());
+    let weight = weight(planner, fields)?;
+    let columns = weight.k();
     Some(Compiled::Compute(Box::new(move |run| {
-        let picks = run.view(indices)?;
-        let rows = row_numbers(&picks, count)?;
         let out = rows_of(run, result, columns)?;
-        weight.gather(run.pool, &rows, out).map_err(|error| invalid(error.to_string()))
+        weight.dequantise(run.pool, 1.0, out).map_err(|error| invalid(error.to_string()))
     })))
 }
 
-/// The rows that indices name, counted from the end where they are negative.
-pub(crate) fn row_numbers(indices: &View<'_>, count: usize) -> Result<Vec<usize>, NodeError> {
-    if !indices.is_contiguous() {
-        return Err(invalid("indices that do not lie side by side"));
-    }
-    let row = |at: usize| {
-        // SAFETY: the element exists, and its alignment is the dtype's.
-        let index = unsafe {
-            match indices.dtype() {
-                DType::I32 => i64::from(*indices.data().cast::<i32>().add(at)),
-                DType::U32 => i64::from(*indices.data().cast::<u32>().add(at)),
-                DType::I64 => *indices.data().cast::<i64>().add(at),
-                other => return Err(invalid(format!("indices of {other}"))),
-            }
-        };
-        let row = if index < 0 { index + count as i64 } else { index };
-        let row = usize::try_from(row).ok().filter(|&row| row < count);
-        row.ok_or(NodeError::Kernel(KernelError::Index { index, size: count }))
+/// The numbers of the rows that an index tensor picks.
+pub(super) fn embedding(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let Op::PackedEmbedding { w, scales, biases, indices, group_size, bits, mode, .. } = &node.node.op else {
+        return None;
     };
-    (0..indices.len()).map(row).collect()
+    let (&result, &indices) = (node.node.results.first()?, indices);
+    let fields =
+        Fields { w: *w, scales: *scales, biases: *biases, group_size: *group_size, bits: *bits, mode };
+    if !is_index(planner, indices) || !is_narrow_float(planner, result) {
+        return None;
+    }
+    let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
+    let (columns, count) = (weight.k(), weight.n());
+    let numbers = planner.most_elements(indices)?.checked_mul(size_of::<usize>())?;
+    let numbers = planner.reserve(node.number, numbers);
+    planner.bound.insert(node.number);
+    Some(Compiled::Compute(Box::new(move |run| {
+        let mut numbers = run.lend(numbers)?;
+        let rows = row_numbers(&run.view(indices)?, count, bytemuck::cast_slice_mut(&mut numbers))?;
+        let out = rows_of(run, result, columns)?;
+        weight.gather(run.pool, rows, out).map_err(|error| invalid(error.to_string()))
+    })))
+}
+
+/// Whether a value holds floats that kernels write.
+fn is_narrow_float(planner: &Planner<'_>, value: ValueId) -> bool {
+    planner.dtype(value).is_some_and(|dtype| dtype.is_float() && dtype.size() <= 4)
+}
+
+/// The rows that indices name, counted from the end where they are negative, in memory that has room for all of them.
+fn row_numbers<'r>(
+    indices: &View<'_>,
+    count: usize,
+    room: &'r mut [usize],
+) -> Result<&'r [usize], NodeError> {
+    let rows = room.get_mut(..indices.len()).ok_or_else(|| invalid("more indices than planned"))?;
+    let mut places = rows.iter_mut();
+    for_each_position(indices, count, |row| {
+        if let Some(place) = places.next() {
+            *place = row;
+        }
+    })
+    .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))?;
+    Ok(rows)
 }
 
 /// A result as rows to write.

@@ -23,8 +23,8 @@ struct Range {
     stop: IntArg<ValueId>,
     step: i32,
     in_place: bool,
-    /// Whether it lies in a buffer of the session, whose old contents a failed run puts back.
-    saved: bool,
+    /// The buffer of the session that it lies in, whose old contents a failed run puts back.
+    saved: Option<usize>,
 }
 
 impl Range {
@@ -36,7 +36,7 @@ impl Range {
         };
         let &result = node.node.results.first()?;
         let in_place = planner.lifetimes.life(result).sharing == Sharing::InPlace(dst);
-        let saved = planner.buffer_of(result).is_some();
+        let saved = planner.buffer_of(result);
         Some(Range { dst, result, axis, start, stop, step, in_place, saved })
     }
 
@@ -62,12 +62,9 @@ impl Range {
 
     /// Keeps what the range holds, once nothing speaks against writing it.
     fn save(&self, run: &mut Run<'_>, target: &Slot) -> Result<(), NodeError> {
-        if self.saved {
+        if let Some(buffer) = self.saved {
             let dtype = run.dtype(self.result)?;
-            // SAFETY: the range is part of the result's memory.
-            let old =
-                unsafe { View::from_raw(target.data, dtype, target.layout.sizes(), target.layout.strides()) };
-            run.undo.save(run.pool, &old);
+            run.save(buffer, dtype, target);
         }
         Ok(())
     }

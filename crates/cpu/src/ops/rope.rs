@@ -1,13 +1,14 @@
 //! Rotary positions. The sines and cosines of a step's positions are computed once and shared by all layers that turn by
 //! the same amounts.
 
-use super::rows::DenseRows;
+use super::rows::{Contiguous, DenseRows};
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::run::Run;
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
+use pteron_kernels::index::integer_at;
 use pteron_kernels::path::Path;
 use pteron_kernels::rope::{Pairs, inverse_periods, rope, turns};
 use pteron_kernels::view::{View, ViewMut};
@@ -29,7 +30,7 @@ pub(crate) struct TableKey {
 /// The table of one node.
 struct Table {
     offset: OffsetArg<ValueId, ValueId>,
-    periods: Option<ValueId>,
+    periods: Option<Contiguous>,
     dims: usize,
     base: f32,
     scale: f32,
@@ -102,7 +103,11 @@ impl Turning {
         };
         let inverse = planner.reserve(node.number, dims / 2 * 4);
         let rows = DenseRows::plan(planner, node, x)?;
-        let table = Table { offset, periods: freqs, dims, base, scale, scratch, inverse, fills };
+        let periods = match freqs {
+            Some(freqs) => Some(Contiguous::plan(planner, node, freqs)?),
+            None => None,
+        };
+        let table = Table { offset, periods, dims, base, scale, scratch, inverse, fills };
         let pairs = if traditional { Pairs::Neighbours } else { Pairs::Halves };
         Some(Turning { rows, table, dims, pairs, path: planner.path })
     }
@@ -141,15 +146,16 @@ impl Table {
         if self.fills && floats > 0 {
             // SAFETY: reserved for this node and those after it, which only read.
             let table = unsafe { std::slice::from_raw_parts_mut(data.cast::<f32>(), floats) };
-            // SAFETY: reserved for this node and asked for once; the arena is aligned for floats.
-            let inverse = bytemuck::cast_slice_mut(unsafe { run.scratch_slice(self.inverse) });
-            let periods = match self.periods {
+            let mut inverse = run.lend(self.inverse)?;
+            let inverse: &mut [f32] = bytemuck::cast_slice_mut(&mut inverse);
+            let mut layout = Layout::SCALAR;
+            let periods = match &self.periods {
                 Some(periods) => {
-                    let view = run.view(periods)?;
-                    if !view.is_contiguous() || view.len() < self.dims / 2 {
-                        return Err(invalid("periods that do not lie side by side"));
+                    let view = periods.view(run, &mut layout)?;
+                    if view.len() < self.dims / 2 {
+                        return Err(invalid("fewer periods than pairs of features"));
                     }
-                    // SAFETY: that many floats lie there.
+                    // SAFETY: that many floats lie there side by side.
                     Some(unsafe { std::slice::from_raw_parts(view.data().cast::<f32>(), view.len()) })
                 }
                 None => None,
@@ -178,17 +184,6 @@ impl Table {
             OffsetArg::Tensor(value) => value,
         };
         let view = run.view(value)?;
-        if row >= view.len() || !view.is_contiguous() {
-            return Err(invalid("offsets that do not lie side by side"));
-        }
-        // SAFETY: the element exists, and its alignment is the dtype's.
-        unsafe {
-            match view.dtype() {
-                DType::I32 => Ok(i64::from(*view.data().cast::<i32>().add(row))),
-                DType::I64 => Ok(*view.data().cast::<i64>().add(row)),
-                DType::U32 => Ok(i64::from(*view.data().cast::<u32>().add(row))),
-                other => Err(invalid(format!("offsets of {other}"))),
-            }
-        }
+        integer_at(&view, row).ok_or_else(|| invalid(format!("no offset {row} among {:?}", view.sizes())))
     }
 }

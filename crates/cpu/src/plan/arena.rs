@@ -1,14 +1,15 @@
 //! One region of memory for all that a run computes: every value gets an offset such that no two that live at the same
 //! time overlap.
 
+use super::lifetimes::Tick;
 use crate::memory::ALIGNMENT;
 
 /// Something that needs memory for a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    pub(crate) from: usize,
+    pub(crate) from: Tick,
     /// Still needed there.
-    pub(crate) to: usize,
+    pub(crate) to: Tick,
     pub(crate) bytes: usize,
 }
 
@@ -48,7 +49,7 @@ mod tests {
 
     #[test]
     fn spans_that_meet_never_overlap_and_others_share() {
-        let span = |from, to, bytes| Span { from, to, bytes };
+        let span = |from, to, bytes| Span { from: Tick::at(from), to: Tick::at(to), bytes };
         let spans = [span(0, 1, 100), span(1, 2, 64), span(2, 3, 128), span(3, 4, 1), span(0, 4, 10)];
         let (offsets, total) = place(&spans);
         for (a, x) in spans.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! When values are needed and which of them share memory. Nodes are numbered in execution order (pre-order over
-//! nested blocks); a value lives from where it is made to where it, or a view of it, is last read.
+//! When values are needed and which of them share memory (liveness and aliases). Time is counted in ticks: a node has one
+//! by its number in execution order (pre-order over nested blocks), and so has the end of a block, where what the block
+//! gives is read, behind its last node. A value lives from where it is made to where it, or a view of it, is last read.
 
 use super::chains::{Chains, is_view};
 use super::types::Types;
@@ -19,11 +20,29 @@ pub(crate) enum Sharing {
     InPlace(ValueId),
 }
 
+/// A moment of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tick(usize);
+
+impl Tick {
+    pub(crate) const START: Tick = Tick(0);
+
+    /// When a node runs.
+    pub(crate) fn at(node: usize) -> Tick {
+        Tick(2 * node)
+    }
+
+    /// When all nodes up to this one have run, and none behind it.
+    pub(crate) fn behind(node: usize) -> Tick {
+        Tick(2 * node + 1)
+    }
+}
+
 /// Of one value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+    pub(crate) from: Tick,
+    pub(crate) to: Tick,
     pub(crate) sharing: Sharing,
 }
 
@@ -33,11 +52,11 @@ pub(crate) struct Lifetimes {
     /// By value: the first value of all that share its memory.
     roots: Vec<ValueId>,
     /// By root: where the last of them is read.
-    ends: Vec<usize>,
+    ends: Vec<Tick>,
     /// By node number: the number after its last nested node.
     pub(crate) spans: Vec<usize>,
     /// After the last node.
-    pub(crate) end: usize,
+    pub(crate) end: Tick,
 }
 
 impl Lifetimes {
@@ -45,12 +64,15 @@ impl Lifetimes {
         let mut walk = Walk {
             types,
             chains,
-            lives: vec![Life { from: 0, to: 0, sharing: Sharing::Own }; graph.values.len()],
+            lives: vec![
+                Life { from: Tick::START, to: Tick::START, sharing: Sharing::Own };
+                graph.values.len()
+            ],
             spans: Vec::new(),
             number: 0,
         };
         walk.block(&graph.body);
-        let end = walk.number;
+        let end = Tick::at(walk.number);
         let outputs = graph.outputs.iter().map(|output| output.value);
         for value in outputs.chain(graph.buffers.iter().map(|buffer| buffer.update)) {
             walk.read(value, end);
@@ -61,7 +83,7 @@ impl Lifetimes {
         let given = given.chain(graph.inputs.iter().map(|input| input.value));
         for value in given.chain(graph.buffers.iter().map(|buffer| buffer.value)) {
             if let Some(life) = lives.get_mut(value.0 as usize) {
-                life.from = 0;
+                life.from = Tick::START;
             }
         }
         let roots: Vec<ValueId> = (0..lives.len() as u32).map(ValueId).collect();
@@ -92,7 +114,7 @@ impl Lifetimes {
     }
 
     /// Where the memory of a root is last read.
-    pub(crate) fn end_of_root(&self, root: ValueId) -> usize {
+    pub(crate) fn end_of_root(&self, root: ValueId) -> Tick {
         self.ends[root.0 as usize]
     }
 
@@ -137,7 +159,7 @@ impl Lifetimes {
             *number += 1;
             if let (Some((target, others)), &[result]) = (updated(node), node.results.as_slice()) {
                 let root = self.root(target);
-                let free = self.ends[root.0 as usize] <= own
+                let free = self.ends[root.0 as usize] <= Tick::at(own)
                     && !fixed[root.0 as usize]
                     // It may lie in memory that others read.
                     && !matches!(self.life(root).sharing, Sharing::MaybeView(_))
@@ -200,7 +222,7 @@ impl Walk<'_> {
             self.spans.push(0);
             let mut operands = Vec::new();
             node.for_each_operand(|value| operands.push(value));
-            let place = self.chains.place(own);
+            let place = Tick::at(self.chains.place(own));
             for &value in &operands {
                 self.read(value, place);
             }
@@ -211,21 +233,22 @@ impl Walk<'_> {
                         reads.extend(self.block(branch));
                         reads.extend(&branch.results);
                     }
-                    let last = self.number - 1;
+                    // What a branch gives is read when all of it has run, whichever branch that was.
+                    let last = Tick::behind(self.number - 1);
                     for branch in [then_chain_idx, else_chain_idx] {
                         branch.results.iter().for_each(|&value| self.read(value, last));
                     }
                 }
                 Op::Scan { body_chain_idx: body, originals, carry, .. } => {
                     let mut inner = self.block(body);
-                    let last = self.number - 1;
+                    let last = Tick::behind(self.number - 1);
                     inner.extend(originals.iter().chain(carry).chain(&body.results).chain(&body.params));
                     for &param in &body.params {
-                        self.lives[param.0 as usize].from = own;
+                        self.lives[param.0 as usize].from = Tick::at(own);
                     }
-                    // What a step reads from outside, the next step reads again.
+                    // What a step reads from outside, the next step reads again: it lives until the loop is left.
                     for &value in &inner {
-                        let made_inside = self.lives[value.0 as usize].from > own;
+                        let made_inside = self.lives[value.0 as usize].from > Tick::at(own);
                         if !made_inside || body.results.contains(&value) {
                             self.read(value, last);
                         }
@@ -238,13 +261,15 @@ impl Walk<'_> {
             for &result in &node.results {
                 // The results of branches and loops are written while their blocks' values still live.
                 let sharing = sharing(node, self.types);
-                self.lives[result.0 as usize] = Life { from: own, to: (self.number - 1).max(own), sharing };
+                let last = self.number - 1;
+                let to = if last > own { Tick::behind(last) } else { Tick::at(own) };
+                self.lives[result.0 as usize] = Life { from: Tick::at(own), to, sharing };
             }
         }
         reads
     }
 
-    fn read(&mut self, value: ValueId, at: usize) {
+    fn read(&mut self, value: ValueId, at: Tick) {
         if let Some(life) = self.lives.get_mut(value.0 as usize) {
             life.to = life.to.max(at);
         }

@@ -15,9 +15,9 @@ use crate::ops::rope::TableKey;
 use crate::run::Step;
 use arena::Span;
 use chains::Chains;
-use lifetimes::{Lifetimes, Sharing};
+use lifetimes::{Lifetimes, Sharing, Tick};
 use pteron_format::Limits;
-use pteron_ir::{Effect, Graph, Node, Op, Ssa, TypeSource, ValueId};
+use pteron_ir::{Effect, Graph, Op, Ssa, TypeSource, ValueId};
 use pteron_kernels::path::Path;
 use pteron_kernels::quant::InputLayout;
 use pteron_runtime::reference::extent;
@@ -29,6 +29,18 @@ use types::Types;
 /// A value whose size depends on data gets planned memory up to this bound; above it, memory that grows with use.
 const LARGEST_PLANNED_BOUND: usize = 64 << 20;
 
+/// What the values of a run lie in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunMemory {
+    /// One region, in which values that are never needed at the same time share places.
+    #[default]
+    Planned,
+    /// An allocation for every value and all scratch, spoiled when the plan says that it is no longer needed. Slow; what
+    /// it computes is bit by bit what the region gives, unless a plan or a kernel is wrong. Under a sanitizer, an access
+    /// one byte beyond a value is seen.
+    Separate,
+}
+
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
@@ -36,7 +48,7 @@ pub(crate) enum Storage {
     None,
     /// In the planned region.
     Arena { offset: usize, bytes: usize },
-    /// In memory of its own that grows with use.
+    /// In memory of its own, which grows with use where sizes are not known.
     Heap(usize),
     /// A constant of the graph.
     Constant(usize),
@@ -71,7 +83,11 @@ pub(crate) struct Plan {
     pub(crate) numbers: Vec<(ValueId, i64)>,
     pub(crate) steps: Vec<Step>,
     pub(crate) arena_bytes: usize,
-    pub(crate) heaps: usize,
+    /// Bytes of memory of its own that each value or piece of scratch begins with.
+    pub(crate) heaps: Vec<usize>,
+    pub(crate) memory: RunMemory,
+    /// With separate memory: by step, the heaps that nobody needs when it has run.
+    pub(crate) deaths: Vec<Vec<usize>>,
     /// Buffers that a run changes, in place or at its end.
     pub(crate) changed: Vec<bool>,
     pub(crate) writes: Vec<BufferWrite>,
@@ -86,6 +102,7 @@ pub(crate) struct Plan {
 pub(crate) struct Making {
     pub(crate) path: Path,
     pub(crate) precision: Precision,
+    pub(crate) memory: RunMemory,
     pub(crate) threads: usize,
 }
 
@@ -95,11 +112,11 @@ pub(crate) struct Planner<'a> {
     pub(crate) types: &'a Types,
     pub(crate) lifetimes: &'a Lifetimes,
     pub(crate) storage: &'a [Storage],
-    producers: HashMap<ValueId, &'a Node>,
     pub(crate) chains: &'a Chains,
     pub(crate) prepared: &'a Prepared,
     pub(crate) path: Path,
     pub(crate) precision: Precision,
+    pub(crate) memory: RunMemory,
     pub(crate) threads: usize,
     /// How many blocks enclose the node that is compiled.
     pub(crate) depth: usize,
@@ -115,11 +132,6 @@ pub(crate) struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// The node that makes a value.
-    pub(crate) fn producer(&self, value: ValueId) -> Option<&Node> {
-        self.producers.get(&value).copied()
-    }
-
     pub(crate) fn dtype(&self, value: ValueId) -> Option<DType> {
         self.types.tensor(value).map(|tensor| tensor.dtype)
     }
@@ -139,12 +151,16 @@ impl Planner<'_> {
 
     /// Memory for the time of one node; the number goes to `Run::scratch`.
     pub(crate) fn reserve(&mut self, node: usize, bytes: usize) -> usize {
-        self.reserve_until(node, node, bytes)
+        self.reserve_until(node, Tick::at(node), bytes)
     }
 
-    /// Memory for the time from one node to another.
-    pub(crate) fn reserve_until(&mut self, from: usize, to: usize, bytes: usize) -> usize {
-        self.scratch.push(Span { from, to, bytes });
+    /// Memory from when a node runs to a later moment.
+    pub(crate) fn reserve_until(&mut self, from: usize, to: Tick, bytes: usize) -> usize {
+        self.reserve_span(Span { from: Tick::at(from), to, bytes })
+    }
+
+    fn reserve_span(&mut self, span: Span) -> usize {
+        self.scratch.push(span);
         self.scratch.len() - 1
     }
 }
@@ -177,7 +193,7 @@ impl Plan {
 
         let mut spans = Vec::new();
         let mut planned = Vec::new();
-        let mut heaps = 0;
+        let mut heaps: Vec<usize> = Vec::new();
         let mut place = |value: ValueId, storage: &mut Vec<Storage>| -> Result<()> {
             let slot = &mut storage[value.0 as usize];
             let (Storage::None, Some(_)) = (*slot, types.tensor(value)) else { return Ok(()) };
@@ -206,8 +222,8 @@ impl Plan {
                 }
                 _ if known => return Err(Error::Invalid(format!("the size of %{} overflows", value.0))),
                 _ => {
-                    *slot = Storage::Heap(heaps);
-                    heaps += 1;
+                    *slot = Storage::Heap(heaps.len());
+                    heaps.push(0);
                 }
             }
             Ok(())
@@ -221,11 +237,11 @@ impl Plan {
             types: &types,
             lifetimes: &lifetimes,
             storage: &storage,
-            producers: producers(graph),
             chains: &chains,
             prepared,
             path: making.path,
             precision: making.precision,
+            memory: making.memory,
             threads: making.threads,
             depth: 0,
             tables: HashMap::new(),
@@ -258,6 +274,10 @@ impl Plan {
         for (span, &offset) in scratch.iter().zip(&offsets[planned.len()..]) {
             storage.push(Storage::Arena { offset, bytes: span.bytes });
         }
+        let mut deaths = Vec::new();
+        if making.memory == RunMemory::Separate {
+            deaths = keep_apart(&mut storage, &mut heaps, &planned, &spans, &steps, &lifetimes);
+        }
 
         let mut fixed = Vec::new();
         let mut numbers = Vec::new();
@@ -267,7 +287,11 @@ impl Plan {
                 numbers.push((value, number));
             }
             if let (
-                Storage::Arena { .. } | Storage::Constant(_) | Storage::Buffer(_) | Storage::Input(_),
+                Storage::Arena { .. }
+                | Storage::Heap(_)
+                | Storage::Constant(_)
+                | Storage::Buffer(_)
+                | Storage::Input(_),
                 Some(sizes),
             ) = (place, types.sizes(value))
             {
@@ -286,8 +310,10 @@ impl Plan {
             fixed,
             numbers,
             steps,
-            arena_bytes,
+            arena_bytes: if making.memory == RunMemory::Planned { arena_bytes } else { 0 },
             heaps,
+            memory: making.memory,
+            deaths,
             changed,
             writes,
             draws,
@@ -301,6 +327,37 @@ impl Plan {
     }
 }
 
+/// Gives everything that was placed in the region memory of its own instead; by step, what dies with it.
+fn keep_apart(
+    storage: &mut [Storage],
+    heaps: &mut Vec<usize>,
+    planned: &[ValueId],
+    spans: &[Span],
+    steps: &[Step],
+    lifetimes: &Lifetimes,
+) -> Vec<Vec<usize>> {
+    let scratch = storage.len() - (spans.len() - planned.len());
+    let places = planned.iter().map(|value| value.0 as usize).chain(scratch..storage.len());
+    let mut ends = Vec::with_capacity(spans.len());
+    for (place, span) in places.zip(spans) {
+        ends.push((span.to, heaps.len()));
+        storage[place] = Storage::Heap(heaps.len());
+        heaps.push(span.bytes);
+    }
+    ends.sort_unstable();
+    let mut ends = ends.into_iter().peekable();
+    let mut deaths = Vec::with_capacity(steps.len());
+    for step in steps {
+        let now = Tick::behind(lifetimes.spans[step.number] - 1);
+        let mut dead = Vec::new();
+        while let Some((_, heap)) = ends.next_if(|&(end, _)| end <= now) {
+            dead.push(heap);
+        }
+        deaths.push(dead);
+    }
+    deaths
+}
+
 /// Which constants are read by more than products that hold them as biases.
 fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
     let mut read: HashSet<ValueId> = graph.outputs.iter().map(|output| output.value).collect();
@@ -309,7 +366,9 @@ fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
     graph.for_each_node(|node, _| {
         let unread = match &node.op {
             _ if !bound.contains(&number) => &[][..],
-            Op::<Ssa>::QuantizedMatmul { biases, .. } => biases.as_slice(),
+            Op::<Ssa>::QuantizedMatmul { biases, .. } | Op::PackedEmbedding { biases, .. } => {
+                biases.as_slice()
+            }
             Op::Projections { biases, .. } | Op::GatedProjection { biases, .. } => biases,
             _ => &[],
         };
@@ -322,13 +381,6 @@ fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
         number += 1;
     });
     graph.constants.iter().map(|constant| read.contains(&constant.value)).collect()
-}
-
-/// By value, the node that makes it.
-fn producers(graph: &Graph) -> HashMap<ValueId, &Node> {
-    let mut producers = HashMap::new();
-    graph.for_each_node(|node, _| producers.extend(node.results.iter().map(|&value| (value, node))));
-    producers
 }
 
 /// Every value that nodes and blocks make in memory.
@@ -354,7 +406,7 @@ fn buffer_writes(graph: &Graph, planner: &mut Planner<'_>) -> Vec<BufferWrite> {
         let staging = planner.buffer_of(buffer.update).map(|_| {
             let bytes = planner.types.most_bytes(buffer.update).unwrap_or(0);
             let end = planner.lifetimes.end;
-            planner.reserve(end, bytes)
+            planner.reserve_span(Span { from: end, to: end, bytes })
         });
         writes.push(BufferWrite { buffer: index, value: buffer.update, staging });
     }

@@ -77,6 +77,44 @@ fn check(indices: &View<'_>, size: usize) -> Result<(), IndexError> {
     Ok(())
 }
 
+/// Calls `each` with the position that every index means, in row-major order, until one is outside an axis of `size`.
+///
+/// # Errors
+/// When an index is outside; those before it have been told then.
+///
+/// # Panics
+/// When the indices are not integers.
+pub fn for_each_position(
+    indices: &View<'_>,
+    size: usize,
+    mut each: impl FnMut(usize),
+) -> Result<(), IndexError> {
+    if indices.is_empty() {
+        return Ok(());
+    }
+    let walk = Walk::new(indices.sizes(), &[indices.strides()]);
+    let mut cursor = walk.cursor(0);
+    for _ in 0..indices.len() {
+        // SAFETY: the element is inside the view.
+        each(position(unsafe { read(indices.data(), indices.dtype(), cursor.offset(0)) }, size)?);
+        cursor.advance(1);
+    }
+    Ok(())
+}
+
+/// One element of a tensor of integers, counted in row-major order. `None` where there is no such element, where the
+/// elements are no integers, and beyond i64.
+pub fn integer_at(view: &View<'_>, at: usize) -> Option<i64> {
+    let dtype = view.dtype();
+    if dtype.is_float() || dtype == DType::Bool || at >= view.len() {
+        return None;
+    }
+    let walk = Walk::new(view.sizes(), &[view.strides()]);
+    // SAFETY: the element is inside the view.
+    let number = unsafe { read(view.data(), dtype, walk.cursor(at).offset(0)) };
+    (dtype != DType::U64 || number != i64::MAX).then_some(number)
+}
+
 /// The position of an index that has been checked.
 ///
 /// # Safety

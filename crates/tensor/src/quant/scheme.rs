@@ -5,7 +5,7 @@ use super::{QuantError, codes, expect_length, packed};
 use std::fmt;
 
 /// How a code and its group's scale make a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// `code * scale + bias`, code unsigned.
     Affine,
@@ -47,7 +47,7 @@ impl fmt::Display for Mode {
 }
 
 /// A mode with its width and group size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scheme {
     mode: Mode,
     bits: u32,

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use clap::ValueEnum;
-use pteron_cpu::{Cpu, Path};
+use pteron_cpu::{Cpu, Path, RunMemory};
 use pteron_runtime::{LoadMode, Options, Placement, Precision};
 use std::sync::Arc;
 
@@ -26,6 +26,17 @@ pub(crate) struct Engine {
     /// Threads of the cpu backend [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Memory of the cpu backend's runs: one region that is planned (planned), or, to look for faults in plans and kernels,
+    /// an allocation for every value (separate), which is slow and gives the same numbers
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value = "planned",
+        hide_possible_values = true,
+        hide_short_help = true
+    )]
+    memory: Kind,
     /// `exact` rounds activations to no type narrower than the program's; `fast` may go down to 8 bits
     #[arg(long, value_enum)]
     precision: Option<Rounding>,
@@ -40,6 +51,14 @@ pub(crate) struct Engine {
 enum Rounding {
     Exact,
     Fast,
+}
+
+/// `--memory`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Kind {
+    #[default]
+    Planned,
+    Separate,
 }
 
 /// `--load`.
@@ -92,6 +111,10 @@ impl Engine {
         let named =
             self.cpu.clone().or_else(|| std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty()));
         let path = named.map(|name| Path::parse(&name)).transpose()?;
-        Cpu::new(threads, path)
+        let memory = match self.memory {
+            Kind::Planned => RunMemory::Planned,
+            Kind::Separate => RunMemory::Separate,
+        };
+        Ok(Cpu::new(threads, path)?.with_memory(memory))
     }
 }

@@ -1,9 +1,10 @@
 //! Eight tiles of 16 rows and 64 bytes. The configuration belongs to a thread: whoever multiplies holds a
-//! [`Configured`], which sets it up and gives the tiles back when dropped, so that a switch of threads need
-//! not save them.
+//! [`Configured`]. The first on a thread sets the tiles up and the last gives them back, so that a switch of
+//! threads need not save them.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -75,10 +76,29 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// All eight tiles of this thread, configured to 16 rows of 64 bytes until this is dropped.
+thread_local! {
+    /// How many [`Configured`] this thread holds; the tiles are set up while there is one.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// All eight tiles of this thread, configured to 16 rows of 64 bytes while one of these lives. Several on a thread
+/// share the tiles and what is in them: one that is made in the middle of another's product overwrites its sums.
 pub struct Configured {
     /// The configuration is the thread's, so this must stay on it.
     on_this_thread: PhantomData<*const ()>,
+}
+
+/// Sets up all eight tiles of this thread.
+///
+/// # Safety
+/// The CPU has tiles and the system permits them.
+unsafe fn configure() {
+    let mut config =
+        Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
+    config.bytes_per_row[..8].fill(64);
+    config.rows[..8].fill(TILE_ROWS as u8);
+    // SAFETY: the caller's promise; the configuration is valid for palette 1.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
 }
 
 impl Configured {
@@ -87,12 +107,12 @@ impl Configured {
         if !is_permitted() {
             return None;
         }
-        let mut config =
-            Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
-        config.bytes_per_row[..8].fill(64);
-        config.rows[..8].fill(TILE_ROWS as u8);
-        // SAFETY: the CPU has tiles and the system permits them; the configuration is valid for palette 1.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
+        let held = HELD.get();
+        HELD.set(held + 1);
+        if held == 0 {
+            // SAFETY: permitted, as was seen above.
+            unsafe { configure() };
+        }
         Some(Configured { on_this_thread: PhantomData })
     }
 
@@ -162,7 +182,12 @@ impl Configured {
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // SAFETY: the tiles are configured and nobody on this thread uses them any more.
+        let held = HELD.get() - 1;
+        HELD.set(held);
+        if held > 0 {
+            return;
+        }
+        // SAFETY: the tiles are configured, and this was the last on its thread that proved so.
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 }
@@ -178,6 +203,26 @@ mod tests {
             println!("not run: this machine has no permitted tiles");
             return;
         };
+        check_product(&tiles);
+    }
+
+    #[test]
+    #[allow(clippy::print_stdout)] // what is not run is said
+    fn tiles_stay_configured_until_the_last_of_a_thread_is_dropped() {
+        let (Some(first), Some(second)) = (Configured::new(), Configured::new()) else {
+            println!("not run: this machine has no permitted tiles");
+            return;
+        };
+        drop(first);
+        check_product(&second);
+        let third = Configured::new().unwrap();
+        drop(second);
+        check_product(&third);
+        drop(third);
+        check_product(&Configured::new().unwrap());
+    }
+
+    fn check_product(tiles: &Configured) {
         let a: Vec<u8> = (0..1024).map(|i| (i * 7 % 251) as u8).collect();
         let b: Vec<i8> = (0..1024).map(|i| (i * 11 % 253) as u8 as i8).collect();
         let mut c = vec![0i32; 256];

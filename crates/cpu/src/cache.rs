@@ -408,7 +408,7 @@ impl Layer {
             let to = region.as_mut_ptr().wrapping_add(rows.start * features * dtype.size());
             // SAFETY: positions from `from` on are a part of the source; the rows are in the region, which is ours
             // alone, for every head.
-            let (part, target) = unsafe {
+            let (part, mut target) = unsafe {
                 (
                     View::from_raw(
                         source.data().wrapping_offset(first),
@@ -420,8 +420,8 @@ impl Layer {
                 )
             };
             match casts.get(source.dtype(), dtype) {
-                Some(cast) => cast.run(pool, &target, &[part]),
-                None => copy(pool, &target, &part),
+                Some(cast) => cast.run(pool, &mut target, &[part]),
+                None => copy(pool, &mut target, &part),
             }
         }
     }

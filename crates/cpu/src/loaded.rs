@@ -346,7 +346,7 @@ fn finish(run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
         // SAFETY: the value's own memory, or the staging that was filled above; buffers are written only here.
         let from =
             unsafe { View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides()) };
-        pteron_kernels::copy::copy(run.pool, &run.target(target).map_err(at_end)?, &from);
+        pteron_kernels::copy::copy(run.pool, &mut run.target(target).map_err(at_end)?, &from);
     }
     Ok(())
 }

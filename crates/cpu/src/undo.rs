@@ -76,8 +76,8 @@ impl Undo {
             let (sizes, strides) = (entry.layout.sizes(), entry.layout.strides());
             let bytes = Memory::own(memory).bytes_mut();
             // A region was inside its buffer when it was saved, and buffers keep their sizes.
-            if let Some(target) = ViewMut::new(bytes, entry.dtype, entry.offset, sizes, strides) {
-                copy::from_bytes(pool, &self.bytes[entry.at..entry.at + entry.len], &target);
+            if let Some(mut target) = ViewMut::new(bytes, entry.dtype, entry.offset, sizes, strides) {
+                copy::from_bytes(pool, &self.bytes[entry.at..entry.at + entry.len], &mut target);
             }
         }
         self.bytes.clear();

@@ -72,14 +72,14 @@ fn multiply(
     let (a_sizes, b_sizes, sizes) = ([m, k], [k, n], [m, n]);
     let b_strides = if transposed { [1, k as isize] } else { [n as isize, 1] };
     let (a_strides, strides) = ([k as isize, 1], [n as isize, 1]);
-    let (Some(a), Some(b), Some(out)) = (
+    let (Some(a), Some(b), Some(mut out)) = (
         View::new(a, dtype, 0, &a_sizes, &a_strides),
         View::new(b, dtype, 0, &b_sizes, &b_strides),
         ViewMut::new(bytemuck::cast_slice_mut(out), DType::F32, 0, &sizes, &strides),
     ) else {
         return println!("sizes do not fit");
     };
-    dense::product(pool, path, &out, &Product::new(a, b), scratch);
+    dense::product(pool, path, &mut out, &Product::new(a, b), scratch);
 }
 
 fn products(pool: &Pool, path: Path) {
@@ -185,8 +185,8 @@ fn attend(
     let mut scratch = vec![0u8; attention::scratch_bytes(&job.sizes(), pool.threads())];
     best(|| {
         let bytes = bytemuck::cast_slice_mut(&mut out);
-        if let Some(out) = ViewMut::new(bytes, DType::BF16, 0, &q_sizes, &q_strides) {
-            attention::attention(pool, path, &out, &job, &mut scratch);
+        if let Some(mut out) = ViewMut::new(bytes, DType::BF16, 0, &q_sizes, &q_strides) {
+            attention::attention(pool, path, &mut out, &job, &mut scratch);
         }
     })
 }
@@ -233,8 +233,8 @@ fn elements(pool: &Pool, path: Path) {
         let time = best(|| {
             let input = View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes, &strides);
             let output = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides);
-            if let (Some(input), Some(output)) = (input, output) {
-                chain.run(pool, &output, &[input]);
+            if let (Some(input), Some(mut output)) = (input, output) {
+                chain.run(pool, &mut output, &[input]);
             }
         });
         println!("{:<34}{:>12.3}", format!("{op:?}"), time / count as f64 * 1e9);
@@ -246,8 +246,8 @@ fn elements(pool: &Pool, path: Path) {
         let time = best(|| {
             let input = View::new(&x, dtype, 0, &sizes, &strides);
             let output = ViewMut::new(&mut out, dtype, 0, &sizes, &strides);
-            if let (Some(input), Some(output)) = (input, output) {
-                chain.run(pool, &output, &[input, input]);
+            if let (Some(input), Some(mut output)) = (input, output) {
+                chain.run(pool, &mut output, &[input, input]);
             }
         });
         let bytes = (3 * count * dtype.size()) as f64;

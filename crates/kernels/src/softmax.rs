@@ -12,7 +12,7 @@ use crate::view::{View, ViewMut};
 ///
 /// # Panics
 /// When sizes or dtypes differ, rows are not dense, or the dtype is no float of at most 32 bits.
-pub fn softmax(pool: &Pool, path: Path, out: &ViewMut<'_>, x: &View<'_>) {
+pub fn softmax(pool: &Pool, path: Path, out: &mut ViewMut<'_>, x: &View<'_>) {
     assert!(out.sizes() == x.sizes() && out.dtype() == x.dtype());
     assert!(out.has_dense_rows() && x.has_dense_rows(), "rows must be dense");
     let width = x.sizes().last().copied().unwrap_or(1);
@@ -30,7 +30,7 @@ pub fn softmax(pool: &Pool, path: Path, out: &ViewMut<'_>, x: &View<'_>) {
 ///
 /// # Panics
 /// As [`softmax`].
-pub fn log_sum_exp(pool: &Pool, path: Path, out: &ViewMut<'_>, x: &View<'_>) {
+pub fn log_sum_exp(pool: &Pool, path: Path, out: &mut ViewMut<'_>, x: &View<'_>) {
     assert!(outer(out.sizes()) == outer(x.sizes()) && out.dtype() == x.dtype());
     assert!(out.sizes().last().is_none_or(|&size| size == 1) && x.has_dense_rows(), "rows must be dense");
     let width = x.sizes().last().copied().unwrap_or(1);
@@ -169,7 +169,7 @@ mod tests {
         path: Path,
         x: &[f32],
         width: usize,
-        f: fn(&Pool, Path, &ViewMut<'_>, &View<'_>),
+        f: fn(&Pool, Path, &mut ViewMut<'_>, &View<'_>),
         last: usize,
     ) -> Vec<f32> {
         let rows = x.len().checked_div(width).unwrap_or(2);
@@ -180,7 +180,7 @@ mod tests {
         f(
             &Pool::new(2),
             path,
-            &ViewMut::new(bytes, DType::F32, 0, &to, &strides[1]).unwrap(),
+            &mut ViewMut::new(bytes, DType::F32, 0, &to, &strides[1]).unwrap(),
             &View::new(bytemuck::cast_slice(x), DType::F32, 0, &from, &strides[0]).unwrap(),
         );
         out

@@ -1,5 +1,6 @@
 //! Tensors as kernels see them: a place in memory, a dtype, sizes and strides in elements. Whoever makes a view
-//! proves once that every element lies inside the memory; kernels then go without checks.
+//! proves once that every element lies inside the memory, and that those to write are distinct; kernels then go
+//! without checks.
 
 use pteron_tensor::DType;
 use std::marker::PhantomData;
@@ -17,7 +18,20 @@ pub struct View<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// A tensor to write.
+/// A tensor to write. No two of its elements share memory, and a kernel writes through `&mut ViewMut` alone, so that
+/// two threads cannot write one without `unsafe`:
+///
+/// ```compile_fail,E0499
+/// use pteron_kernels::{copy::fill, pool::Pool, view::ViewMut};
+/// use pteron_tensor::DType;
+///
+/// let mut bytes = [0; 4];
+/// let mut out = ViewMut::new(&mut bytes, DType::U8, 0, &[4], &[1]).unwrap();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| fill(&Pool::new(1), &mut out, &[1]));
+///     scope.spawn(|| fill(&Pool::new(1), &mut out, &[2]));
+/// });
+/// ```
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     data: *mut u8,
@@ -31,15 +45,17 @@ pub struct ViewMut<'a> {
 unsafe impl Send for View<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for View<'_> {}
-// SAFETY: a `ViewMut` has the only access to the memory that it borrows, as `&mut [u8]` does. Kernels that share
-// one between threads write disjoint elements.
+// SAFETY: a `ViewMut` has the only access to the elements that it borrows, as `&mut [u8]` does.
 unsafe impl Send for ViewMut<'_> {}
-// SAFETY: as above; a shared reference gives nothing but the pointer, which takes `unsafe` to use.
+// SAFETY: what a shared reference gives without `unsafe` only reads: sizes, strides and `as_view`; writing takes
+// `&mut`. The pointer, too, is only a number until somebody uses it, which takes `unsafe`: a kernel whose tasks share
+// one view says there why their elements are disjoint.
 unsafe impl Sync for ViewMut<'_> {}
 
 impl<'a> View<'a> {
     /// A view into `bytes` whose first element is at `offset` (in elements). `None` when an element would lie
-    /// outside, when the bytes are not aligned for the dtype, or when there are too many axes.
+    /// outside, when the bytes are not aligned for the dtype, when there are too many axes, or more elements than
+    /// can be counted.
     pub fn new(
         bytes: &'a [u8],
         dtype: DType,
@@ -57,7 +73,8 @@ impl<'a> View<'a> {
     /// # Safety
     /// Every element that sizes and strides reach from `data` (the first element) lies in one allocation that
     /// stays readable for `'a`, and is aligned for the dtype. It is not written meanwhile, except by a kernel
-    /// that documents that its output may be the very same elements. There are at most [`MAX_RANK`] axes.
+    /// that documents that its output may be the very same elements. There are at most [`MAX_RANK`] axes, with a
+    /// stride each, and the number of elements fits `usize`.
     pub unsafe fn from_raw(
         data: *const u8,
         dtype: DType,
@@ -109,8 +126,8 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// A view into `bytes` whose first element is at `offset` (in elements). `None` when an element would lie
-    /// outside, when the bytes are not aligned for the dtype, or when there are too many axes.
+    /// A view into `bytes` whose first element is at `offset` (in elements). `None` as for [`View::new`], and when
+    /// two elements could share memory: each stride must be larger than what the axes of smaller strides span.
     pub fn new(
         bytes: &'a mut [u8],
         dtype: DType,
@@ -120,6 +137,9 @@ impl<'a> ViewMut<'a> {
     ) -> Option<ViewMut<'a>> {
         let data = bytes.as_mut_ptr();
         let start = first_byte(data, bytes.len(), dtype, offset, sizes, strides)?;
+        if !are_distinct(sizes, strides) {
+            return None;
+        }
         Some(ViewMut { data: data.wrapping_add(start), dtype, sizes, strides, memory: PhantomData })
     }
 
@@ -134,6 +154,8 @@ impl<'a> ViewMut<'a> {
         sizes: &'a [usize],
         strides: &'a [isize],
     ) -> ViewMut<'a> {
+        debug_assert!(sizes.len() == strides.len() && sizes.len() <= MAX_RANK);
+        debug_assert!(are_distinct(sizes, strides), "elements of {sizes:?} at {strides:?} share memory");
         ViewMut { data, dtype, sizes, strides, memory: PhantomData }
     }
 
@@ -233,6 +255,7 @@ fn first_byte(
     if sizes.contains(&0) {
         return Some(0);
     }
+    sizes.iter().try_fold(1usize, |count, &size| count.checked_mul(size))?;
     let (mut low, mut high) = (isize::try_from(offset).ok()?, isize::try_from(offset).ok()?);
     for (&size, &stride) in sizes.iter().zip(strides) {
         let reach = stride.checked_mul(isize::try_from(size - 1).ok()?)?;
@@ -245,6 +268,27 @@ fn first_byte(
     let end = usize::try_from(high).ok()?.checked_add(1)?.checked_mul(dtype.size())?;
     let aligned = (data as usize).is_multiple_of(dtype.size());
     (low >= 0 && end <= len && aligned).then(|| offset * dtype.size())
+}
+
+/// Whether no two elements can share memory, judged by the strides alone: in the order of their strides, each axis
+/// steps over all that the ones before it span.
+fn are_distinct(sizes: &[usize], strides: &[isize]) -> bool {
+    if sizes.contains(&0) {
+        return true;
+    }
+    let mut axes = [(0usize, 0usize); MAX_RANK];
+    let mut count = 0;
+    for (&size, &stride) in sizes.iter().zip(strides).filter(|&(&size, _)| size > 1) {
+        axes[count] = (stride.unsigned_abs(), size);
+        count += 1;
+    }
+    axes[..count].sort_unstable();
+    let mut span = 0usize;
+    axes[..count].iter().all(|&(stride, size)| {
+        let steps_over = stride > span;
+        span = span.saturating_add(stride.saturating_mul(size - 1));
+        steps_over
+    })
 }
 
 #[cfg(test)]
@@ -266,5 +310,27 @@ mod tests {
         assert!(of(99, &[0, usize::MAX], &[1, 1]));
         assert!(!of(0, &[usize::MAX, 2], &[isize::MAX, 1]));
         assert!(View::new(&bytes[1..], DType::F32, 0, &[1], &[1]).is_none());
+        assert!(!of(0, &[1 << 40, 1 << 40, 2], &[0, 0, 1]), "more elements than can be counted");
+    }
+
+    #[test]
+    fn elements_to_write_never_share_memory() {
+        let mut bytes = [0u8; 64];
+        let mut of = |offset, sizes: &'static [usize], strides: &'static [isize]| {
+            ViewMut::new(&mut bytes, DType::U8, offset, sizes, strides).is_some()
+        };
+        assert!(!of(0, &[4], &[0]), "one element four times");
+        assert!(!of(0, &[3, 4], &[0, 1]), "one row three times");
+        assert!(!of(0, &[3, 4], &[2, 1]), "rows that overlap");
+        assert!(!of(0, &[2, 2], &[1, 1]), "two ways to one element");
+        assert!(!of(8, &[3, 4], &[-2, 1]), "the same backwards");
+        assert!(!of(0, &[4, 3, 2], &[3, 4, 12]), "columns that meet other rows");
+        assert!(of(0, &[3, 4], &[4, 1]));
+        assert!(of(0, &[4, 3], &[1, 4]), "transposed");
+        assert!(of(11, &[3, 4], &[-4, -1]), "backwards");
+        assert!(of(0, &[3, 4], &[7, 2]), "with gaps");
+        assert!(of(0, &[1, 4, 1], &[0, 1, 0]), "an axis of one element goes nowhere");
+        assert!(of(0, &[3, 0], &[0, 0]), "nothing shares nothing");
+        assert!(of(0, &[], &[]));
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
         attention(
             run.pool,
             path,
-            &run.target(result)?,
+            &mut run.target(result)?,
             &Attention { q, k, v, scale, mask, ring: None },
             &mut scratch,
         );
@@ -106,7 +106,7 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
             let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
             let mask = Mask::Causal { window: live.window };
             let job = Attention { q, k, v, scale, mask, ring };
-            attention(run.pool, path, &run.target(result)?, &job, &mut run.lend(scratch)?);
+            attention(run.pool, path, &mut run.target(result)?, &job, &mut run.lend(scratch)?);
             Ok(())
         })();
         run.cache = Some(cache);

@@ -25,7 +25,7 @@ fn assign(run: &mut Run<'_>, to: ValueId, from: ValueId) -> Result<(), NodeError
     }
     let layout = run.slot(from).layout;
     run.place(to, layout.sizes())?;
-    kernels_copy(run.pool, &run.target(to)?, &run.view(from)?);
+    kernels_copy(run.pool, &mut run.target(to)?, &run.view(from)?);
     Ok(())
 }
 
@@ -132,12 +132,12 @@ impl Loop {
             for carried in &self.carried {
                 let layout = run.slot(carried.next).layout;
                 run.place(carried.param, layout.sizes())?;
-                let target = run.target(carried.param)?;
+                let mut target = run.target(carried.param)?;
                 let (data, bytes) = run.scratch(carried.staging);
                 let len = target.len() * target.dtype().size();
                 if len > 0 && len <= bytes {
                     // SAFETY: `put_aside` wrote that many bytes there, and the plan keeps them apart.
-                    copy::from_bytes(run.pool, unsafe { std::slice::from_raw_parts(data, len) }, &target);
+                    copy::from_bytes(run.pool, unsafe { std::slice::from_raw_parts(data, len) }, &mut target);
                 }
             }
         }
@@ -181,9 +181,9 @@ impl Loop {
         let slot = slice_of(run, result, self.axis, step)?;
         let dtype = run.dtype(result)?;
         // SAFETY: one slice of the result, which nobody else uses now.
-        let target =
+        let mut target =
             unsafe { ViewMut::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) };
-        kernels_copy(run.pool, &target, &run.view(given)?);
+        kernels_copy(run.pool, &mut target, &run.view(given)?);
         Ok(())
     }
 }

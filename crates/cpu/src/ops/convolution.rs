@@ -101,9 +101,9 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
     let path = planner.path;
     Some(Compiled::Compute(Box::new(move |run| {
         let (mut of_x, mut of_w) = (Layout::SCALAR, Layout::SCALAR);
-        let (x, w, target) = (x.view(run, &mut of_x)?, w.view(run, &mut of_w)?, run.target(result)?);
+        let (x, w, mut target) = (x.view(run, &mut of_x)?, w.view(run, &mut of_w)?, run.target(result)?);
         let mut scratch = run.lend(scratch)?;
-        shape(&mut |shape| convolution(run.pool, path, &target, &x, &w, shape, &mut scratch));
+        shape(&mut |shape| convolution(run.pool, path, &mut target, &x, &w, shape, &mut scratch));
         Ok(())
     })))
 }

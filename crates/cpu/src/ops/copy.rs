@@ -11,9 +11,9 @@ pub(crate) fn to_bytes(pool: &Pool, from: &View<'_>, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), from.len() * from.dtype().size());
     if (bytes.as_ptr() as usize).is_multiple_of(from.dtype().size()) {
         // SAFETY: the bytes hold all elements of a row-major tensor of these sizes, aligned.
-        let to =
+        let mut to =
             unsafe { ViewMut::from_raw(bytes.as_mut_ptr(), from.dtype(), layout.sizes(), layout.strides()) };
-        copy(pool, &to, from);
+        copy(pool, &mut to, from);
     } else {
         let mut tensor = vec![0u64; bytes.len().div_ceil(8)];
         let words: &mut [u8] = bytemuck::cast_slice_mut(&mut tensor);
@@ -24,7 +24,7 @@ pub(crate) fn to_bytes(pool: &Pool, from: &View<'_>, bytes: &mut [u8]) {
 }
 
 /// The elements of a row-major tensor; there are exactly as many bytes as `to` has.
-pub(crate) fn from_bytes(pool: &Pool, bytes: &[u8], to: &ViewMut<'_>) {
+pub(crate) fn from_bytes(pool: &Pool, bytes: &[u8], to: &mut ViewMut<'_>) {
     let Some(layout) = Layout::row_major(to.sizes()) else { return };
     assert_eq!(bytes.len(), to.len() * to.dtype().size());
     if (bytes.as_ptr() as usize).is_multiple_of(to.dtype().size()) {

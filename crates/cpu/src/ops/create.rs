@@ -21,7 +21,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             let value = builder.constant(Scalar::Float(number), dtype)?;
             let chain = builder.finish(value)?;
             Box::new(move |run| {
-                chain.run(run.pool, &run.target(result)?, &[]);
+                chain.run(run.pool, &mut run.target(result)?, &[]);
                 Ok(())
             })
         }
@@ -110,10 +110,10 @@ fn joined(
             }
             let data = target.data().wrapping_offset(offset * dtype.size() as isize);
             // SAFETY: a part of the result, by its rule as large as the operand.
-            let part = unsafe { ViewMut::from_raw(data, dtype, layout.sizes(), layout.strides()) };
+            let mut part = unsafe { ViewMut::from_raw(data, dtype, layout.sizes(), layout.strides()) };
             match cast {
-                Some(cast) => cast.run(run.pool, &part, &[source]),
-                None => copy(run.pool, &part, &source),
+                Some(cast) => cast.run(run.pool, &mut part, &[source]),
+                None => copy(run.pool, &mut part, &source),
             }
             start += count;
         }

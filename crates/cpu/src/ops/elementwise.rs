@@ -212,7 +212,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
 
 /// Runs a chain over operands that broadcast to the result.
 fn apply(run: &mut Run<'_>, chain: &Chain, operands: &[ValueId], result: ValueId) -> Result<(), NodeError> {
-    let target = run.target(result)?;
+    let mut target = run.target(result)?;
     let mut layouts = [Layout::SCALAR; MOST_OPERANDS];
     for (&operand, layout) in operands.iter().zip(&mut layouts) {
         let spread = run.slot(operand).layout.broadcast_to(target.sizes());
@@ -225,6 +225,6 @@ fn apply(run: &mut Run<'_>, chain: &Chain, operands: &[ValueId], result: ValueId
         // SAFETY: the operand's own elements, some of them more than once.
         *view = unsafe { View::from_raw(source.data(), source.dtype(), layout.sizes(), layout.strides()) };
     }
-    chain.run(run.pool, &target, &views[..operands.len()]);
+    chain.run(run.pool, &mut target, &views[..operands.len()]);
     Ok(())
 }

@@ -75,6 +75,6 @@ fn write(
         }
         _ => run.place(value, tensor.shape())?,
     }
-    copy::from_bytes(run.pool, tensor.bytes(), &run.target(value)?);
+    copy::from_bytes(run.pool, tensor.bytes(), &mut run.target(value)?);
     Ok(())
 }

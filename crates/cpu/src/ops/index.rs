@@ -27,7 +27,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             is_index(planner, indices).then(|| {
                 Compiled::Compute(Box::new(move |run| {
                     let (x, indices) = (run.view(x)?, run.view(indices)?);
-                    take(run.pool, &run.target(result)?, &x, &indices, axis)
+                    take(run.pool, &mut run.target(result)?, &x, &indices, axis)
                         .map_err(|error| invalid(error.to_string()))
                 }))
             })
@@ -53,7 +53,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
                 let data = view.data().wrapping_offset(offset * view.dtype().size() as isize);
                 // SAFETY: one slice of the operand.
                 let slice = unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
-                copy(run.pool, &run.target(result)?, &slice);
+                copy(run.pool, &mut run.target(result)?, &slice);
                 Ok(())
             })))
         }
@@ -61,7 +61,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             let axis = counted(axis, planner.types.tensor(x)?.shape.len())?;
             is_index(planner, indices).then(|| {
                 Compiled::Compute(Box::new(move |run| {
-                    let target = run.target(result)?;
+                    let mut target = run.target(result)?;
                     let (view, picks) = (run.view(x)?, run.view(indices)?);
                     let mut sizes = target.sizes().to_vec();
                     let spread_picks = run.slot(indices).layout.broadcast_to(&sizes);
@@ -77,7 +77,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
                             View::from_raw(picks.data(), picks.dtype(), of_picks.sizes(), of_picks.strides()),
                         )
                     };
-                    take_along_axis(run.pool, &target, &view, &picks, axis)
+                    take_along_axis(run.pool, &mut target, &view, &picks, axis)
                         .map_err(|error| invalid(error.to_string()))
                 }))
             })
@@ -112,7 +112,7 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
             run.set(result, whole);
         } else {
             run.place(result, whole.layout.sizes())?;
-            copy(run.pool, &run.target(result)?, &run.view(dst)?);
+            copy(run.pool, &mut run.target(result)?, &run.view(dst)?);
         }
         // An update repeated along axes of size 1 has the target's sizes on all axes but this one.
         let mut sizes = [0; pteron_kernels::view::MAX_RANK];
@@ -129,7 +129,7 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
         let view = run.view(update)?;
         // SAFETY: the update's own elements, some of them more than once.
         let update = unsafe { View::from_raw(view.data(), view.dtype(), spread.sizes(), spread.strides()) };
-        put(run.pool, &run.target(result)?, &update, &run.view(indices)?, axis)
+        put(run.pool, &mut run.target(result)?, &update, &run.view(indices)?, axis)
             .map_err(|error| invalid(error.to_string()))
     })))
 }

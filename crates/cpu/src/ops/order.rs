@@ -28,7 +28,7 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
     let scratch = planner.reserve(node.number, scratch_bytes(length, planner.threads));
     Some(Compiled::Compute(Box::new(move |run| {
         let mut scratch = run.lend(scratch)?;
-        order(run.pool, &run.target(result)?, &run.view(x)?, axis, Order::Sorted, ordered, &mut scratch);
+        order(run.pool, &mut run.target(result)?, &run.view(x)?, axis, Order::Sorted, ordered, &mut scratch);
         Ok(())
     })))
 }

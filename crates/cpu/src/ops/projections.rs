@@ -214,15 +214,15 @@ impl Memory {
         rows: usize,
         n: usize,
         columns: Range<usize>,
-        then: impl FnOnce(&ViewMut<'_>, &[View<'_>]),
+        then: impl FnOnce(&mut ViewMut<'_>, &[View<'_>]),
     ) {
         let (sizes, strides) = ([rows, columns.len()], [n as isize, 1]);
         let first = columns.start * dtype.size();
         // SAFETY: the caller's promise.
         unsafe {
             let operand = |data: *const u8| View::from_raw(data.add(first), dtype, &sizes, &strides);
-            let out = ViewMut::from_raw(self.out.add(first), dtype, &sizes, &strides);
-            then(&out, &[operand(self.gate), operand(self.up)]);
+            let mut out = ViewMut::from_raw(self.out.add(first), dtype, &sizes, &strides);
+            then(&mut out, &[operand(self.gate), operand(self.up)]);
         }
     }
 }

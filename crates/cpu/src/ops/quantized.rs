@@ -282,9 +282,9 @@ pub(super) fn even_rows<'r>(
         None => {
             let flat = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
             // SAFETY: the scratch was sized for all elements.
-            let target =
+            let mut target =
                 unsafe { ViewMut::from_raw(dense.as_mut_ptr(), view.dtype(), flat.sizes(), flat.strides()) };
-            copy(run.pool, &target, &view);
+            copy(run.pool, &mut target, &view);
             Rows::dense(dense, view.dtype(), rows, columns)
         }
     };

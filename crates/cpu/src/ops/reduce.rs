@@ -40,9 +40,9 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
         }
         let layout = Layout::row_major(sizes).ok_or_else(|| invalid("too many axes"))?;
         // SAFETY: the result is row-major in storage of its own; axes of size 1 change nothing of that.
-        let target =
+        let mut target =
             unsafe { ViewMut::from_raw(target.data(), target.dtype(), layout.sizes(), layout.strides()) };
-        reduce.run(run.pool, &target, &source).map_err(|error| invalid(error.to_string()))
+        reduce.run(run.pool, &mut target, &source).map_err(|error| invalid(error.to_string()))
     })))
 }
 
@@ -70,7 +70,7 @@ pub(super) fn running(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
     let path = planner.path;
     Some(Compiled::Compute(Box::new(move |run| {
         let which = Cumulative { reverse, inclusive };
-        cumsum(run.pool, path, &run.target(result)?, &run.view(x)?, axis, which);
+        cumsum(run.pool, path, &mut run.target(result)?, &run.view(x)?, axis, which);
         Ok(())
     })))
 }

@@ -48,7 +48,7 @@ impl Range {
             run.set(self.result, whole);
         } else {
             run.place(self.result, whole.layout.sizes())?;
-            copy(run.pool, &run.target(self.result)?, &run.view(self.dst)?);
+            copy(run.pool, &mut run.target(self.result)?, &run.view(self.dst)?);
         }
         let (offset, region) =
             run.slot(self.result).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
@@ -99,7 +99,7 @@ pub(super) fn slice_update(planner: &Planner<'_>, node: &Numbered) -> Option<Com
         let dtype = run.dtype(update)?;
         // SAFETY: a tensor of this run, spread over axes of size 1; the plan keeps it apart from the target.
         let from = unsafe { View::from_raw(source.data, dtype, layout.sizes(), layout.strides()) };
-        copy(run.pool, &range.view(run, &target)?, &from);
+        copy(run.pool, &mut range.view(run, &target)?, &from);
         Ok(())
     })))
 }
@@ -128,19 +128,19 @@ pub(super) fn rope_update(planner: &mut Planner<'_>, node: &Numbered) -> Option<
         let flat = Layout::row_major(source.sizes()).ok_or_else(|| invalid("too many axes"))?;
         let repeated = spread(&flat, &target.layout)?;
         range.save(run, &target)?;
-        let to = range.view(run, &target)?;
+        let mut to = range.view(run, &target)?;
         if source.sizes() == target.layout.sizes() && to.as_view().has_dense_rows() {
-            return turning.write(run, &to);
+            return turning.write(run, &mut to);
         }
         let ((data, bytes), dtype) = (run.scratch(apart), run.dtype(x)?);
         if source.len() * dtype.size() > bytes {
             return Err(invalid("a tensor larger than planned"));
         }
         // SAFETY: the scratch was reserved for this node and has room for all elements.
-        turning.write(run, &unsafe { ViewMut::from_raw(data, dtype, flat.sizes(), flat.strides()) })?;
+        turning.write(run, &mut unsafe { ViewMut::from_raw(data, dtype, flat.sizes(), flat.strides()) })?;
         // SAFETY: as above; it is only read from here on.
         let from = unsafe { View::from_raw(data, dtype, repeated.sizes(), repeated.strides()) };
-        copy(run.pool, &to, &from);
+        copy(run.pool, &mut to, &from);
         Ok(())
     })))
 }

@@ -53,7 +53,7 @@ pub(super) struct Turning {
 pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
     let turning = Turning::plan(planner, node)?;
-    Some(Compiled::Compute(Box::new(move |run| turning.write(run, &run.target(result)?))))
+    Some(Compiled::Compute(Box::new(move |run| turning.write(run, &mut run.target(result)?))))
 }
 
 impl Turning {
@@ -120,7 +120,7 @@ impl Turning {
     }
 
     /// Writes the turned tensor to a place of its sizes.
-    pub(super) fn write(&self, run: &Run<'_>, target: &ViewMut<'_>) -> Result<(), NodeError> {
+    pub(super) fn write(&self, run: &Run<'_>, target: &mut ViewMut<'_>) -> Result<(), NodeError> {
         let mut layout = Layout::SCALAR;
         let x = self.rows.view(run, &mut layout)?;
         let table = self.table.get(run, &x)?;

@@ -59,8 +59,8 @@ fn copied<'r>(
         return Err(invalid("a tensor larger than planned"));
     }
     // SAFETY: the scratch was reserved for this node and has room for all elements.
-    let target = unsafe { ViewMut::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
-    copy(run.pool, &target, view);
+    let mut target = unsafe { ViewMut::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) };
+    copy(run.pool, &mut target, view);
     // SAFETY: as above; it is only read from here on.
     Ok(unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) })
 }
@@ -88,7 +88,7 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
                 let (mut of_x, mut of_weight) = (Layout::SCALAR, Layout::SCALAR);
                 let x = rows.view(run, &mut of_x)?;
                 let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
-                norm::rms_norm(run.pool, path, &run.target(result)?, &x, weight.as_ref(), eps);
+                norm::rms_norm(run.pool, path, &mut run.target(result)?, &x, weight.as_ref(), eps);
                 Ok(())
             })
         }
@@ -106,8 +106,8 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
                 let (mut of_a, mut of_b, mut of_weight) = (Layout::SCALAR, Layout::SCALAR, Layout::SCALAR);
                 let (a, b) = (rows[0].view(run, &mut of_a)?, rows[1].view(run, &mut of_b)?);
                 let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
-                let (sum, out) = (run.target(sum)?, run.target(normed)?);
-                norm::add_rms_norm(run.pool, path, &sum, &out, &a, &b, weight.as_ref(), eps);
+                let (mut sum, mut out) = (run.target(sum)?, run.target(normed)?);
+                norm::add_rms_norm(run.pool, path, &mut sum, &mut out, &a, &b, weight.as_ref(), eps);
                 Ok(())
             })
         }
@@ -127,8 +127,8 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
                 let x = rows.view(run, &mut of_x)?;
                 let weight = weight.as_ref().map(|weight| weight.view(run, &mut of_weight)).transpose()?;
                 let bias = bias.as_ref().map(|bias| bias.view(run, &mut of_bias)).transpose()?;
-                let target = run.target(result)?;
-                norm::layer_norm(run.pool, path, &target, &x, weight.as_ref(), bias.as_ref(), eps);
+                let mut target = run.target(result)?;
+                norm::layer_norm(run.pool, path, &mut target, &x, weight.as_ref(), bias.as_ref(), eps);
                 Ok(())
             })
         }
@@ -141,7 +141,7 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
             Box::new(move |run| {
                 let mut layout = Layout::SCALAR;
                 let x = rows.view(run, &mut layout)?;
-                softmax::softmax(run.pool, path, &run.target(result)?, &x);
+                softmax::softmax(run.pool, path, &mut run.target(result)?, &x);
                 Ok(())
             })
         }

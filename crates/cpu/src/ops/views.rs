@@ -116,9 +116,9 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
                 let (source, target) = (run.view(x)?, run.target(first)?);
                 let flat = Layout::row_major(source.sizes()).ok_or_else(|| invalid("too many axes"))?;
                 // SAFETY: the result has as many elements as the source, row-major in storage of its own.
-                let target =
+                let mut target =
                     unsafe { ViewMut::from_raw(target.data(), source.dtype(), flat.sizes(), flat.strides()) };
-                copy(run.pool, &target, &source);
+                copy(run.pool, &mut target, &source);
                 Ok(())
             })
         }

@@ -118,7 +118,13 @@ impl Attention<'_> {
 ///
 /// # Panics
 /// When sizes do not fit, a dtype is no float of at most 32 bits (a mask may be bool), or scratch is too small.
-pub fn attention(pool: &Pool, path: Path, out: &ViewMut<'_>, attention: &Attention<'_>, scratch: &mut [u8]) {
+pub fn attention(
+    pool: &Pool,
+    path: Path,
+    out: &mut ViewMut<'_>,
+    attention: &Attention<'_>,
+    scratch: &mut [u8],
+) {
     let sizes = attention.sizes();
     assert_eq!(out.sizes(), [sizes.batch, sizes.heads, sizes.queries, sizes.values]);
     assert!(scratch.len() >= scratch_bytes(&sizes, pool.threads()), "scratch is too small");

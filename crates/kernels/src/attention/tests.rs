@@ -87,8 +87,8 @@ fn attend(path: Path, threads: usize, attention_of: &Attention<'_>) -> Vec<f32> 
     let mut out = vec![f32::NAN; shape.iter().product()];
     let strides = crate::trial::dense(&shape);
     let mut scratch = vec![0xffu8; scratch_bytes(&sizes, threads)];
-    let view = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &shape, &strides).unwrap();
-    attention(&Pool::new(threads), path, &view, attention_of, &mut scratch);
+    let mut view = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &shape, &strides).unwrap();
+    attention(&Pool::new(threads), path, &mut view, attention_of, &mut scratch);
     out
 }
 

@@ -153,7 +153,7 @@ pub fn scratch_bytes(shape: &Shape<'_>, threads: usize) -> usize {
 pub fn convolution(
     pool: &Pool,
     path: Path,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     w: &View<'_>,
     shape: &Shape<'_>,
@@ -196,14 +196,14 @@ pub fn convolution(
             debug_assert!(left == x.data() || count * inner * size <= collected.len());
             // SAFETY: rows, filters and columns are inside the tensors and the collected block, which are contiguous; the
             // product reads the collected block and writes the output alone.
-            let (a, b, to) = unsafe {
+            let (a, b, mut to) = unsafe {
                 (
                     View::from_raw(left, x.dtype(), &a_sizes, &a_strides),
                     View::from_raw(w.data().add(from), w.dtype(), &b_sizes, &b_strides),
                     ViewMut::from_raw(out.data().add(to), out.dtype(), &out_sizes, &out_strides),
                 )
             };
-            dense::product(pool, path, &to, &Product::new(a, b), rest);
+            dense::product(pool, path, &mut to, &Product::new(a, b), rest);
         }
     }
 }

@@ -109,7 +109,7 @@ fn every_kind_equals_the_textbook_formula() {
             convolution(
                 &Pool::new(2),
                 path,
-                &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes[0], &strides[0])
+                &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes[0], &strides[0])
                     .unwrap(),
                 &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes[1], &strides[1]).unwrap(),
                 &View::new(bytemuck::cast_slice(&w), DType::F32, 0, &sizes[2], &strides[2]).unwrap(),

@@ -13,7 +13,7 @@ use crate::view::{View, ViewMut};
 ///
 /// # Panics
 /// When sizes or the size of elements differ.
-pub fn copy(pool: &Pool, out: &ViewMut<'_>, x: &View<'_>) {
+pub fn copy(pool: &Pool, out: &mut ViewMut<'_>, x: &View<'_>) {
     assert_eq!(out.sizes(), x.sizes());
     assert_eq!(out.dtype().size(), x.dtype().size());
     if out.is_empty() {
@@ -44,7 +44,7 @@ pub fn copy(pool: &Pool, out: &ViewMut<'_>, x: &View<'_>) {
 ///
 /// # Panics
 /// When `value` is not as long as an element.
-pub fn fill(pool: &Pool, out: &ViewMut<'_>, value: &[u8]) {
+pub fn fill(pool: &Pool, out: &mut ViewMut<'_>, value: &[u8]) {
     assert_eq!(value.len(), out.dtype().size());
     if out.is_empty() {
         return;
@@ -146,7 +146,7 @@ mod tests {
         let to = dense(sizes);
         copy(
             &Pool::new(2),
-            &ViewMut::new(out, dtype, 0, sizes, &to).unwrap(),
+            &mut ViewMut::new(out, dtype, 0, sizes, &to).unwrap(),
             &View::new(x, dtype, 0, sizes, &strides).unwrap(),
         );
         for at in 0..count {
@@ -183,12 +183,12 @@ mod tests {
     fn fills_and_flips() {
         let mut out = [0u16; 12];
         let bytes = bytemuck::cast_slice_mut(&mut out);
-        fill(&Pool::new(1), &ViewMut::new(bytes, DType::U16, 1, &[3, 2], &[4, 1]).unwrap(), &[7, 0]);
+        fill(&Pool::new(1), &mut ViewMut::new(bytes, DType::U16, 1, &[3, 2], &[4, 1]).unwrap(), &[7, 0]);
         assert_eq!(out, [0, 7, 7, 0, 0, 7, 7, 0, 0, 7, 7, 0]);
         let (x, mut out) = ([1u8, 2, 3], [0u8; 3]);
         copy(
             &Pool::new(1),
-            &ViewMut::new(&mut out, DType::U8, 0, &[3], &[1]).unwrap(),
+            &mut ViewMut::new(&mut out, DType::U8, 0, &[3], &[1]).unwrap(),
             &View::new(&x, DType::U8, 2, &[3], &[-1]).unwrap(),
         );
         assert_eq!(out, [3, 2, 1]);

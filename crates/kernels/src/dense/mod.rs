@@ -57,7 +57,7 @@ pub fn scratch_bytes(rows: usize, inner: usize, columns: usize, threads: usize) 
 ///
 /// # Panics
 /// When sizes do not fit, a dtype is no float of at most 32 bits, or scratch is smaller than [`scratch_bytes`].
-pub fn product(pool: &Pool, path: Path, out: &ViewMut<'_>, product: &Product<'_>, scratch: &mut [u8]) {
+pub fn product(pool: &Pool, path: Path, out: &mut ViewMut<'_>, product: &Product<'_>, scratch: &mut [u8]) {
     let rank = out.sizes().len();
     assert!(rank >= 2, "matrices have two axes");
     let (batch, &[rows, columns]) = out.sizes().split_at(rank - 2) else { return };

@@ -30,8 +30,8 @@ fn multiply(path: Path, threads: usize, sizes: &[usize], product_of: &Product<'_
     let strides = dense(sizes);
     let (rank, inner) = (sizes.len(), *product_of.a.sizes().last().unwrap());
     let mut scratch = vec![0xffu8; scratch_bytes(sizes[rank - 2], inner, sizes[rank - 1], threads)];
-    let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, sizes, &strides).unwrap();
-    product(&Pool::new(threads), path, &to, product_of, &mut scratch);
+    let mut to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, sizes, &strides).unwrap();
+    product(&Pool::new(threads), path, &mut to, product_of, &mut scratch);
     out
 }
 

@@ -90,7 +90,7 @@ impl Chain {
     ///
     /// # Panics
     /// When dtypes, sizes or the number of operands are not those of the chain.
-    pub fn run(&self, pool: &Pool, out: &ViewMut<'_>, inputs: &[View<'_>]) {
+    pub fn run(&self, pool: &Pool, out: &mut ViewMut<'_>, inputs: &[View<'_>]) {
         let Some(walk) = self.walk(out, inputs) else { return };
         let bytes = self.inputs.iter().map(|dtype| dtype.size()).sum::<usize>() + self.output.size();
         // Memory at about 8 bytes a nanosecond, or a loop at about 4 elements.
@@ -105,7 +105,7 @@ impl Chain {
     ///
     /// # Panics
     /// As [`Chain::run`].
-    pub fn run_alone(&self, out: &ViewMut<'_>, inputs: &[View<'_>]) {
+    pub fn run_alone(&self, out: &mut ViewMut<'_>, inputs: &[View<'_>]) {
         if let Some(walk) = self.walk(out, inputs) {
             // SAFETY: views cover all elements of their sizes, and the output is borrowed by this call.
             unsafe { self.run_part(&walk, out, inputs, 0..out.len()) };

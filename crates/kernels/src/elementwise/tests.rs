@@ -17,7 +17,7 @@ fn run(chain: &Chain, sizes: &[usize], inputs: &[(&[u8], &[isize])]) -> Vec<u8> 
         .map(|((bytes, strides), &dtype)| View::new(bytes, dtype, 0, sizes, strides).unwrap())
         .collect();
     let strides = dense(sizes);
-    chain.run(&Pool::new(2), &ViewMut::new(out, chain.output(), 0, sizes, &strides).unwrap(), &views);
+    chain.run(&Pool::new(2), &mut ViewMut::new(out, chain.output(), 0, sizes, &strides).unwrap(), &views);
     out.to_vec()
 }
 
@@ -428,7 +428,7 @@ fn results_may_replace_an_operand() {
         // SAFETY: the memory of `x`, which is not used otherwise meanwhile; chains may write over an operand.
         unsafe {
             let input = View::from_raw(data, DType::F32, &sizes, &strides);
-            chain.run(&Pool::new(2), &ViewMut::from_raw(data, DType::F32, &sizes, &strides), &[input]);
+            chain.run(&Pool::new(2), &mut ViewMut::from_raw(data, DType::F32, &sizes, &strides), &[input]);
         }
         assert!(x.iter().enumerate().all(|(i, &x)| x == (i * i) as f32));
     });

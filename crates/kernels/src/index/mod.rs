@@ -136,7 +136,7 @@ unsafe fn checked(data: *const u8, dtype: DType, at: isize, size: usize) -> isiz
 /// When sizes or sizes of elements do not fit.
 pub fn take(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     indices: &View<'_>,
     axis: usize,
@@ -176,7 +176,7 @@ pub fn take(
 /// When sizes or sizes of elements do not fit.
 pub fn take_along_axis(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     indices: &View<'_>,
     axis: usize,
@@ -197,7 +197,7 @@ pub fn take_along_axis(
 /// Copies elements of `x` whose place is that of the walk plus an index times the axis' stride.
 fn pick(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     indices: &View<'_>,
     from: &[isize],
@@ -238,7 +238,7 @@ fn pick(
 /// When sizes or sizes of elements do not fit.
 pub fn gather(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     indices: &[View<'_>],
     axes: &[usize],
@@ -312,7 +312,7 @@ fn check_starts(indices: &View<'_>, starts: usize, size: usize, slice: usize) ->
 /// When sizes do not fit.
 pub fn put(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     update: &View<'_>,
     indices: &View<'_>,
     axis: usize,
@@ -336,7 +336,7 @@ pub fn put(
             let from = update.data().offset(row as isize * update.strides()[axis] * bytes);
             crate::copy::copy(
                 pool,
-                &ViewMut::from_raw(to, out.dtype(), &sizes[..rank], out.strides()),
+                &mut ViewMut::from_raw(to, out.dtype(), &sizes[..rank], out.strides()),
                 &View::from_raw(from, update.dtype(), &sizes[..rank], update.strides()),
             );
         }
@@ -353,7 +353,7 @@ pub fn put(
 /// # Panics
 /// When sizes or dtypes do not fit.
 pub fn scatter_add(
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     updates: &View<'_>,
     indices: &View<'_>,
     axis: usize,
@@ -386,7 +386,7 @@ pub fn scatter_add(
 
 /// # Safety
 /// Both offsets (in elements) are inside; the views have one dtype.
-unsafe fn add_one(out: &ViewMut<'_>, to: isize, updates: &View<'_>, from: isize) {
+unsafe fn add_one(out: &mut ViewMut<'_>, to: isize, updates: &View<'_>, from: isize) {
     macro_rules! add {
         ($T:ty, |$a:ident, $b:ident| $sum:expr) => {{
             // SAFETY: the caller's promise.

@@ -31,7 +31,7 @@ fn rows_and_columns_are_taken() {
         let steps = dense(&to);
         take(
             &pool,
-            &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I32, 0, &to, &steps).unwrap(),
+            &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I32, 0, &to, &steps).unwrap(),
             &view(&x, DType::I32, &sizes, &strides),
             &view(&indices, DType::I64, &index_sizes, &index_strides),
             axis,
@@ -52,10 +52,10 @@ fn indices_outside_change_nothing() {
     let update = [1u8, 2];
     for bad in [4i32, -5, i32::MIN] {
         let indices = [0, bad];
-        let to = ViewMut::new(&mut out, DType::U8, 0, &[4], &[1]).unwrap();
+        let mut to = ViewMut::new(&mut out, DType::U8, 0, &[4], &[1]).unwrap();
         let done = put(
             &Pool::new(1),
-            &to,
+            &mut to,
             &view(&update, DType::U8, &[2], &[1]),
             &view(&indices, DType::I32, &[2], &[1]),
             0,
@@ -70,12 +70,12 @@ fn the_last_of_equal_places_stays_and_sums_add_up() {
     let mut out = [0f32; 6];
     let update = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let indices = [1i32, -1, 1];
-    let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &[3, 2], &[2, 1]).unwrap();
+    let mut to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &[3, 2], &[2, 1]).unwrap();
     let rows = view(&update, DType::F32, &[3, 2], &[2, 1]);
-    put(&Pool::new(1), &to, &rows, &view(&indices, DType::I32, &[3], &[1]), 0).unwrap();
+    put(&Pool::new(1), &mut to, &rows, &view(&indices, DType::I32, &[3], &[1]), 0).unwrap();
     assert_eq!(out, [0.0, 0.0, 5.0, 6.0, 3.0, 4.0]);
-    let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &[3, 2], &[2, 1]).unwrap();
-    scatter_add(&to, &rows, &view(&indices, DType::I32, &[3, 2], &[1, 0]), 0).unwrap();
+    let mut to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &[3, 2], &[2, 1]).unwrap();
+    scatter_add(&mut to, &rows, &view(&indices, DType::I32, &[3, 2], &[1, 0]), 0).unwrap();
     assert_eq!(out, [0.0, 0.0, 11.0, 14.0, 6.0, 8.0]);
 }
 
@@ -86,7 +86,7 @@ fn along_an_axis_and_in_slices() {
     let indices = [3u32, 0, 1, 1, 2, 3];
     take_along_axis(
         &Pool::new(1),
-        &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::U16, 0, &[3, 2], &[2, 1]).unwrap(),
+        &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::U16, 0, &[3, 2], &[2, 1]).unwrap(),
         &view(&x, DType::U16, &[3, 4], &[4, 1]),
         &view(&indices, DType::U32, &[3, 2], &[2, 1]),
         1,
@@ -98,7 +98,7 @@ fn along_an_axis_and_in_slices() {
     let run = |out: &mut [u16], columns: &[i64]| {
         gather(
             &Pool::new(1),
-            &ViewMut::new(bytemuck::cast_slice_mut(out), DType::U16, 0, &[2, 2, 2], &[4, 2, 1]).unwrap(),
+            &mut ViewMut::new(bytemuck::cast_slice_mut(out), DType::U16, 0, &[2, 2, 2], &[4, 2, 1]).unwrap(),
             &view(&x, DType::U16, &[3, 4], &[4, 1]),
             &[view(columns, DType::I64, &[2], &[1])],
             &[1],

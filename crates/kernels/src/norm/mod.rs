@@ -18,7 +18,7 @@ use crate::view::{View, ViewMut};
 pub fn rms_norm(
     pool: &Pool,
     path: Path,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     weight: Option<&View<'_>>,
     eps: f32,
@@ -58,8 +58,8 @@ pub fn rms_norm(
 pub fn add_rms_norm(
     pool: &Pool,
     path: Path,
-    sum: &ViewMut<'_>,
-    out: &ViewMut<'_>,
+    sum: &mut ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     residual: &View<'_>,
     weight: Option<&View<'_>>,
@@ -102,7 +102,7 @@ pub fn add_rms_norm(
 pub fn layer_norm(
     pool: &Pool,
     path: Path,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     weight: Option<&View<'_>>,
     bias: Option<&View<'_>>,

@@ -38,13 +38,13 @@ fn norms_equal_their_formulas() {
                 let (weight, bias) = (weighted.then_some(&fw), weighted.then_some(&fb));
                 let (w, b) = (weighted.then_some(&w[..]), weighted.then_some(&b[..]));
                 let bytes = bytemuck::cast_slice_mut(&mut out);
-                let to = ViewMut::new(bytes, DType::F32, 0, &sizes, &strides).unwrap();
-                rms_norm(&pool, path, &to, &view(bytemuck::cast_slice(&x)), weight, 1e-5);
+                let mut to = ViewMut::new(bytes, DType::F32, 0, &sizes, &strides).unwrap();
+                rms_norm(&pool, path, &mut to, &view(bytemuck::cast_slice(&x)), weight, 1e-5);
                 let want = formula(&x, w, None, width, false, f64::from(1e-5f32));
                 assert_close(&out, &want, 2e-6, 1e-6, &format!("rms {rows}x{width} {path}"));
                 let bytes = bytemuck::cast_slice_mut(&mut out);
-                let to = ViewMut::new(bytes, DType::F32, 0, &sizes, &strides).unwrap();
-                layer_norm(&pool, path, &to, &view(bytemuck::cast_slice(&x)), weight, bias, 1e-5);
+                let mut to = ViewMut::new(bytes, DType::F32, 0, &sizes, &strides).unwrap();
+                layer_norm(&pool, path, &mut to, &view(bytemuck::cast_slice(&x)), weight, bias, 1e-5);
                 let want = formula(&x, w, b, width, true, f64::from(1e-5f32));
                 assert_close(&out, &want, 4e-6, 2e-6, &format!("layer {rows}x{width} {path}"));
             }
@@ -67,8 +67,8 @@ fn sums_are_kept_and_normed_in_their_own_dtype() {
         add_rms_norm(
             &Pool::new(1),
             path,
-            &ViewMut::new(bytemuck::cast_slice_mut(&mut sum), DType::BF16, 0, &sizes, &strides).unwrap(),
-            &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides).unwrap(),
+            &mut ViewMut::new(bytemuck::cast_slice_mut(&mut sum), DType::BF16, 0, &sizes, &strides).unwrap(),
+            &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides).unwrap(),
             &view(&x),
             &view(&r),
             Some(&weight),

@@ -37,7 +37,7 @@ pub fn scratch_bytes(length: usize, threads: usize) -> usize {
 /// When sizes or dtypes do not fit, the axis is none, a line is longer than u32 counts, or scratch is too small.
 pub fn order(
     pool: &Pool,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     axis: usize,
     order: Order,
@@ -224,12 +224,13 @@ mod tests {
             let mut scratch = vec![0u8; scratch_bytes(sizes[axis], 2)];
             let view = View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes, &strides).unwrap();
             let (mut values, mut indices) = (vec![0f32; count], vec![0u32; count]);
-            let to =
+            let mut to =
                 ViewMut::new(bytemuck::cast_slice_mut(&mut values), DType::F32, 0, &sizes, &strides).unwrap();
-            order(&pool, &to, &view, axis, Order::Sorted, Ordered::Values, &mut scratch);
-            let to = ViewMut::new(bytemuck::cast_slice_mut(&mut indices), DType::U32, 0, &sizes, &strides)
-                .unwrap();
-            order(&pool, &to, &view, axis, Order::Sorted, Ordered::Indices, &mut scratch);
+            order(&pool, &mut to, &view, axis, Order::Sorted, Ordered::Values, &mut scratch);
+            let mut to =
+                ViewMut::new(bytemuck::cast_slice_mut(&mut indices), DType::U32, 0, &sizes, &strides)
+                    .unwrap();
+            order(&pool, &mut to, &view, axis, Order::Sorted, Ordered::Indices, &mut scratch);
             if count == 0 {
                 continue;
             }
@@ -253,13 +254,13 @@ mod tests {
         let (x, mut out) = ([3i64, i64::MIN, -1, i64::MAX, 0], [0i64; 5]);
         let mut scratch = vec![0u8; scratch_bytes(5, 1)];
         let view = View::new(bytemuck::cast_slice(&x), DType::I64, 0, &[5], &[1]).unwrap();
-        let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I64, 0, &[5], &[1]).unwrap();
-        order(&Pool::new(1), &to, &view, 0, Order::Partitioned(3), Ordered::Values, &mut scratch);
+        let mut to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I64, 0, &[5], &[1]).unwrap();
+        order(&Pool::new(1), &mut to, &view, 0, Order::Partitioned(3), Ordered::Values, &mut scratch);
         assert!(out[3] == 3 && out[4] == i64::MAX && out[..3].iter().all(|&x| x < 3));
         let (x, mut out) = ([5i8, -128, 127, -1, 0], [0i8; 5]);
         let view = View::new(bytemuck::cast_slice(&x), DType::I8, 0, &[5], &[1]).unwrap();
-        let to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I8, 0, &[5], &[1]).unwrap();
-        order(&Pool::new(1), &to, &view, 0, Order::Sorted, Ordered::Values, &mut scratch);
+        let mut to = ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::I8, 0, &[5], &[1]).unwrap();
+        order(&Pool::new(1), &mut to, &view, 0, Order::Sorted, Ordered::Values, &mut scratch);
         assert_eq!(out, [-128, -1, 0, 5, 127]);
     }
 }

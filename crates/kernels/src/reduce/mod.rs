@@ -83,7 +83,7 @@ impl Reduce {
     ///
     /// # Panics
     /// When dtypes are not those planned for, or sizes do not fit; an index folds a single axis.
-    pub fn run(&self, pool: &Pool, out: &ViewMut<'_>, x: &View<'_>) -> Result<(), Empty> {
+    pub fn run(&self, pool: &Pool, out: &mut ViewMut<'_>, x: &View<'_>) -> Result<(), Empty> {
         assert!(x.dtype() == self.input && out.dtype() == self.output);
         let rank = x.sizes().len();
         assert_eq!(out.sizes().len(), rank);

@@ -22,7 +22,7 @@ pub struct Cumulative {
 ///
 /// # Panics
 /// When sizes differ, the axis is none, or a dtype is f64.
-pub fn cumsum(pool: &Pool, path: Path, out: &ViewMut<'_>, x: &View<'_>, axis: usize, which: Cumulative) {
+pub fn cumsum(pool: &Pool, path: Path, out: &mut ViewMut<'_>, x: &View<'_>, axis: usize, which: Cumulative) {
     assert!(out.sizes() == x.sizes() && axis < x.sizes().len());
     assert!(x.dtype() != DType::F64 && out.dtype() != DType::F64, "f64 is not known here");
     if x.is_empty() {

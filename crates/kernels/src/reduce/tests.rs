@@ -118,7 +118,7 @@ fn every_op_folds_any_axes_of_any_layout() {
                     reduce
                         .run(
                             &Pool::new(2),
-                            &ViewMut::new(raw, result, 0, &to, &steps).unwrap(),
+                            &mut ViewMut::new(raw, result, 0, &to, &steps).unwrap(),
                             &View::new(bytes, dtype, 0, &sizes, &strides).unwrap(),
                         )
                         .unwrap();
@@ -171,7 +171,7 @@ fn no_elements_and_nan() {
             let view = View::new(bytemuck::cast_slice(x), DType::F32, 0, &from, &[1, 1]).unwrap();
             let done = reduce.run(
                 &Pool::new(1),
-                &ViewMut::new(raw, output(op, DType::F32), 0, &to, &[1, 1]).unwrap(),
+                &mut ViewMut::new(raw, output(op, DType::F32), 0, &to, &[1, 1]).unwrap(),
                 &view,
             );
             done.map(|()| out[0])
@@ -201,7 +201,7 @@ fn running_sums() {
             cumsum(
                 &Pool::new(1),
                 path,
-                &ViewMut::new(raw, DType::I32, 0, &[2, 4], &[4, 1]).unwrap(),
+                &mut ViewMut::new(raw, DType::I32, 0, &[2, 4], &[4, 1]).unwrap(),
                 &View::new(bytemuck::cast_slice(&x), DType::I32, 0, &[2, 4], &[4, 1]).unwrap(),
                 axis,
                 Cumulative { reverse, inclusive },

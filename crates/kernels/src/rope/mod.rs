@@ -59,7 +59,7 @@ pub enum Pairs {
 pub fn rope(
     pool: &Pool,
     path: Path,
-    out: &ViewMut<'_>,
+    out: &mut ViewMut<'_>,
     x: &View<'_>,
     dims: usize,
     pairs: Pairs,
@@ -176,7 +176,7 @@ mod tests {
                 rope(
                     &Pool::new(2),
                     path,
-                    &ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides)
+                    &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes, &strides)
                         .unwrap(),
                     &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes, &strides).unwrap(),
                     dims,

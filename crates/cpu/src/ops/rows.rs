@@ -1,4 +1,4 @@
-//! Ops along the last axis: norms, softmax, and the logarithm of a sum of exponentials.
+//! Ops along the last axis: norms and softmax.
 
 use super::{Compiled, Numbered, invalid};
 use crate::layout::Layout;

@@ -262,7 +262,6 @@ pub(super) fn even_rows<'r>(
     dense: &'r mut [u8],
 ) -> Result<Rows<'r>, NodeError> {
     let view = run.view(x)?;
-    let size = view.dtype().size();
     let rows = view.len() / columns.max(1);
     if rows == 0 {
         return Rows::dense(&[], view.dtype(), 0, columns).map_err(|error| invalid(error.to_string()));
@@ -274,10 +273,8 @@ pub(super) fn even_rows<'r>(
     let made = match even {
         Some(layout) => {
             let stride = if rows == 1 { columns } else { layout.strides()[0] as usize };
-            let bytes = ((rows - 1) * stride + columns) * size;
-            // SAFETY: the rows of a view of this run, from the first element of the first to the last of the last.
-            let bytes = unsafe { std::slice::from_raw_parts(view.data(), bytes) };
-            Rows::new(bytes, view.dtype(), rows, columns, stride)
+            // SAFETY: the rows of a view of this run; what lies between them may be another value's.
+            unsafe { Rows::from_raw(view.data(), view.dtype(), rows, columns, stride) }
         }
         None => {
             let flat = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;

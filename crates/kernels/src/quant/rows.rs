@@ -20,22 +20,32 @@ struct Place {
 impl Place {
     /// Checks the dtype, and that so many bytes at this address hold the rows.
     fn check(self, what: &'static str, address: usize, len: usize) -> Result<Place, LinearError> {
+        let place = self.check_address(what, address)?;
+        if self.rows > 1 {
+            expect_at_least("stride of rows", self.stride, self.columns)?;
+        }
+        expect_at_least(what, len, place.elements().saturating_mul(self.dtype.size()))?;
+        Ok(place)
+    }
+
+    /// Checks the dtype, and that its elements can lie at this address.
+    fn check_address(self, what: &'static str, address: usize) -> Result<Place, LinearError> {
         if !matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Err(LinearError::DType { what, dtype: self.dtype });
         }
         let size = self.dtype.size();
-        if self.rows > 1 {
-            expect_at_least("stride of rows", self.stride, self.columns)?;
-        }
-        let elements = match self.rows {
-            0 => 0,
-            rows => (rows - 1).saturating_mul(self.stride).saturating_add(self.columns),
-        };
-        expect_at_least(what, len, elements.saturating_mul(size))?;
-        if elements > 0 && !address.is_multiple_of(size) {
+        if self.elements() > 0 && !address.is_multiple_of(size) {
             return Err(LinearError::Alignment { what, to: size });
         }
         Ok(self)
+    }
+
+    /// Elements from the first of the first row to the last of the last, gaps between rows counted.
+    fn elements(&self) -> usize {
+        match self.rows {
+            0 => 0,
+            rows => (rows - 1).saturating_mul(self.stride).saturating_add(self.columns),
+        }
     }
 }
 
@@ -55,7 +65,7 @@ pub struct RowsMut<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: only reads memory that it borrows shared, as `&[u8]` does.
+// SAFETY: only reads rows that it borrows shared, as slices of them would.
 unsafe impl Send for Rows<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Rows<'_> {}
@@ -72,6 +82,23 @@ impl<'a> Rows<'a> {
         let place = Place { dtype, rows, columns, stride };
         let place = place.check("input", bytes.as_ptr() as usize, bytes.len())?;
         Ok(Rows { data: bytes.as_ptr(), place, memory: PhantomData })
+    }
+
+    /// Rows in memory that the caller answers for; what lies between them may belong to others, and is not
+    /// looked at.
+    ///
+    /// # Safety
+    /// `columns` elements lie at `data` and at every further `stride` elements, `rows` times, in one allocation
+    /// that stays readable for `'a`; nobody writes them meanwhile.
+    pub unsafe fn from_raw(
+        data: *const u8,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        stride: usize,
+    ) -> Result<Rows<'a>, LinearError> {
+        let place = Place { dtype, rows, columns, stride }.check_address("input", data as usize)?;
+        Ok(Rows { data, place, memory: PhantomData })
     }
 
     /// Rows without gaps.
@@ -110,7 +137,7 @@ impl<'a> Rows<'a> {
         debug_assert!(row < self.rows() && first + to.len() <= self.columns());
         let from = self.row(row).wrapping_add(first * self.place.dtype.size());
         let len = to.len();
-        // SAFETY: `new` checked that every element of every row is inside the memory and aligned.
+        // SAFETY: every element of a row is there and aligned: `new` checked it, or `from_raw` was promised it.
         unsafe {
             match self.place.dtype {
                 DType::F32 => to.copy_from_slice(std::slice::from_raw_parts(from.cast::<f32>(), len)),
@@ -238,5 +265,41 @@ impl Sink {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a tool like Miri sees: rows that were made as one slice would take the gaps from their owners.
+    #[test]
+    fn raw_rows_leave_what_lies_between_them_to_others() {
+        const WIDTH: usize = 6;
+        let mut memory: Vec<f32> = (0..3 * WIDTH as u16).map(f32::from).collect();
+        let data = memory.as_mut_ptr();
+        // SAFETY: the second half of each row, which the rows below leave out.
+        let gaps: [&mut [f32]; 3] = std::array::from_fn(|row| unsafe {
+            std::slice::from_raw_parts_mut(data.add(row * WIDTH + 4), WIDTH - 4)
+        });
+        // SAFETY: four elements in each of three rows, which nobody writes.
+        let rows = unsafe { Rows::from_raw(data.cast_const().cast(), DType::F32, 3, 4, WIDTH) }.unwrap();
+        std::thread::scope(|scope| {
+            for (row, gap) in gaps.into_iter().enumerate() {
+                scope.spawn(move || {
+                    let mut values = [0.0; 3];
+                    gap.fill(-1.0);
+                    rows.read(row, 1, &mut values);
+                    gap.fill(-2.0);
+                    assert_eq!(values, [1.0, 2.0, 3.0].map(|at| at + (row * WIDTH) as f32));
+                });
+            }
+        });
+        // SAFETY: no element lies there, and none is read.
+        let nothing = unsafe { Rows::from_raw(std::ptr::dangling(), DType::F32, 0, 4, 4) };
+        assert_eq!(nothing.unwrap().rows(), 0);
+        // SAFETY: refused before anything is read.
+        let odd = unsafe { Rows::from_raw(data.cast::<u8>().wrapping_add(1), DType::F32, 1, 4, 4) };
+        assert!(matches!(odd, Err(LinearError::Alignment { .. })));
     }
 }

@@ -119,7 +119,7 @@ pub struct WeightTotals {
 
 impl Weights {
     /// Room for that many graphs.
-    pub(crate) fn new(graphs: usize) -> Weights {
+    pub fn new(graphs: usize) -> Weights {
         Weights {
             stored: (0..graphs).map(|_| IndexMap::new()).collect(),
             derived: (0..graphs).map(|_| IndexMap::new()).collect(),
@@ -127,8 +127,11 @@ impl Weights {
         }
     }
 
-    pub(crate) fn add_stored(&mut self, graph: GraphId, name: &str, tensor: HostTensor) {
-        self.stored[graph.0].insert(name.to_owned(), tensor);
+    /// Adds a constant of a graph. A graph that there is no room for has none.
+    pub fn add_stored(&mut self, graph: GraphId, name: &str, tensor: HostTensor) {
+        if let Some(stored) = self.stored.get_mut(graph.0) {
+            stored.insert(name.to_owned(), tensor);
+        }
     }
 
     pub(crate) fn add_derived(&mut self, graph: GraphId, name: &str, tensor: HostTensor) {

@@ -50,6 +50,7 @@ impl<'a> Execution<'a> {
         control: RunControl,
         table: &'a mut Table,
     ) -> Execution<'a> {
+        table.values.clear();
         table.values.extend(method.values.iter().map(start));
         Execution { inner, method, state, control, table, held: 0 }
     }

@@ -40,6 +40,28 @@ pub struct SessionSnapshot {
     buffers: Vec<HostTensor>,
 }
 
+/// The state during a run: what the run writes is taken back unless somebody keeps it. An error and a panic that unwinds
+/// both leave by way of [`Drop`].
+struct Attempt<'a> {
+    state: &'a mut dyn State,
+    is_kept: bool,
+}
+
+impl Attempt<'_> {
+    fn keep(mut self) {
+        self.state.commit();
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.state.rollback();
+        }
+    }
+}
+
 impl Session {
     pub(crate) fn new(program: Program, options: &SessionOptions) -> Result<Session> {
         let cache = match &options.cache {
@@ -64,7 +86,7 @@ impl Session {
         &self.program
     }
 
-    /// Runs a method. State takes effect as a whole when this returns, and not at all on an error.
+    /// Runs a method. State takes effect as a whole when this returns, and not at all on an error or a panic.
     pub fn run(&mut self, method: &str, inputs: &[Value]) -> Result<Vec<Value>> {
         self.run_with(method, inputs, &RunControl::default())
     }
@@ -105,26 +127,18 @@ impl Session {
             work.store(inner.limits.work, Ordering::Relaxed);
             work.clone()
         });
-        let mut execution = Execution::new(inner, plan, state.as_mut(), control, table);
-        // Weights that changed under the run make its outputs worthless.
-        let changed = execution.run(inputs, buffers, outputs).and_then(|()| {
-            let changed = execution.changed(buffers)?;
-            inner.check_files().map(|()| changed)
-        });
+        let attempt = Attempt { state: state.as_mut(), is_kept: false };
+        let mut execution = Execution::new(inner, plan, attempt.state, control, table);
+        execution.run(inputs, buffers, outputs)?;
+        let changed = execution.changed(buffers)?;
         drop(execution);
-        match changed {
-            Ok(changed) => {
-                for (number, tensor) in changed {
-                    buffers[number] = tensor;
-                }
-                state.commit();
-                Ok(())
-            }
-            Err(error) => {
-                state.rollback();
-                Err(error)
-            }
+        // Weights that changed under the run make its outputs worthless.
+        inner.check_files()?;
+        for (number, tensor) in changed {
+            buffers[number] = tensor;
         }
+        attempt.keep();
+        Ok(())
     }
 
     /// The contents of a buffer.

@@ -23,8 +23,8 @@ pub use pteron_kernels::path::{Path, PathError};
 use loaded::LoadedCpu;
 use pteron_ir::{Op, Ssa, TypeSource};
 use pteron_kernels::pool::Pool;
-use pteron_runtime::Weights;
-use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded, ProgramGraphs};
+use pteron_runtime::VerifiedProgram;
+use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded};
 use pteron_runtime::reference::Reference;
 use std::sync::Arc;
 
@@ -84,10 +84,9 @@ impl Backend for Cpu {
 
     fn load(
         &self,
-        graphs: Arc<ProgramGraphs>,
-        weights: Arc<Weights>,
+        program: &VerifiedProgram,
         options: &LoadOptions,
     ) -> pteron_runtime::Result<Arc<dyn Loaded>> {
-        Ok(Arc::new(LoadedCpu::new(graphs, weights, (self.pool.clone(), self.path, self.memory), options)?))
+        Ok(Arc::new(LoadedCpu::new(program, (self.pool.clone(), self.path, self.memory), options)?))
     }
 }

@@ -19,7 +19,7 @@ use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
 use pteron_runtime::reference::{Argument, cast, check_inputs};
-use pteron_runtime::{Error, LoadMode, Multiple, Precision, Result, Value, Weights};
+use pteron_runtime::{Error, LoadMode, Multiple, Precision, Result, Value, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,11 +89,11 @@ pub(crate) struct LoadedCpu {
 
 impl LoadedCpu {
     pub(crate) fn new(
-        graphs: Arc<ProgramGraphs>,
-        weights: Arc<Weights>,
+        program: &VerifiedProgram,
         (pool, path, memory): (Arc<Pool>, Path, RunMemory),
         options: &LoadOptions,
     ) -> Result<LoadedCpu> {
+        let (graphs, weights) = (program.graphs().clone(), program.weights().clone());
         let begin = Instant::now();
         let mut residence = Residence::default();
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
@@ -115,6 +115,7 @@ impl LoadedCpu {
             let constants = Constants { weights: weights.clone(), graphs: graphs.clone(), id };
             let mut fused = graph.module.main.clone();
             let made = fuse(&mut fused);
+            debug_assert_eq!(pteron_ir::verify(&fused), Ok(()), "what fuse makes is sound");
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
             prepared.push(Prepared { fused, constants, linears: Mutex::default() });
         }
@@ -378,7 +379,8 @@ impl Loaded for LoadedCpu {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<CpuState>().ok_or(Error::ForeignSnapshot)?;
+        let state = state.as_any_mut().downcast_mut::<CpuState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
         let mut attempt = Attempt { state, succeeded: false };
         self.run_pending(graph, attempt.state, inputs, control, outputs)?;
         attempt.succeeded = true;

@@ -116,6 +116,11 @@ impl CpuState {
         })
     }
 
+    /// Whether it is a state of this program.
+    pub(crate) fn is_of(&self, graphs: &Arc<ProgramGraphs>) -> bool {
+        Arc::ptr_eq(&self.graphs, graphs)
+    }
+
     /// What is kept for a signature, taken out for the time of a run.
     pub(crate) fn take_frame(
         &mut self,

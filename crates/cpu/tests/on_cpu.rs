@@ -4,6 +4,8 @@
 
 #[path = "../../runtime/tests/behaviour/mod.rs"]
 mod behaviour;
+#[path = "../../runtime/tests/graphs/mod.rs"]
+mod graphs;
 #[path = "../../runtime/tests/pte/mod.rs"]
 mod pte;
 

@@ -9,7 +9,7 @@ use pteron_runtime::backend::{
     Backend, BufferId, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, Scope, State,
     StateOptions, Step, Trace,
 };
-use pteron_runtime::{Result, Value, Weights};
+use pteron_runtime::{Result, Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,8 +30,10 @@ output %5 "y": f32[1]
 fn load() -> Arc<dyn Loaded> {
     let module = Arc::new(parse_module(COUNTER).unwrap());
     let delegate = DelegateGraph { method: "forward".into(), delegate: 0, module };
-    let graphs = Arc::new(ProgramGraphs { file: "counter".into(), graphs: vec![delegate] });
-    Cpu::new(2, None).unwrap().load(graphs, Arc::new(Weights::default()), &LoadOptions::default()).unwrap()
+    let graphs = ProgramGraphs { file: "counter".into(), graphs: vec![delegate] };
+    let graphs = VerifiedGraphs::new(graphs).unwrap();
+    let program = VerifiedProgram::new(graphs, Arc::new(Weights::default())).unwrap();
+    Cpu::new(2, None).unwrap().load(&program, &LoadOptions::default()).unwrap()
 }
 
 fn buffer() -> BufferId {

@@ -6,9 +6,9 @@ use crate::error::MlxError;
 use crate::ffi::DeviceKind;
 use crate::loaded::LoadedMlx;
 use pteron_ir::{Op, Ssa, TypeSource};
-use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded, ProgramGraphs};
+use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded};
 use pteron_runtime::reference::known_kernel;
-use pteron_runtime::{Result, Weights};
+use pteron_runtime::{Result, VerifiedProgram};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,13 +88,8 @@ impl Backend for MlxBackend {
         }
     }
 
-    fn load(
-        &self,
-        graphs: Arc<ProgramGraphs>,
-        weights: Arc<Weights>,
-        options: &LoadOptions,
-    ) -> Result<Arc<dyn Loaded>> {
-        Ok(Arc::new(LoadedMlx::new(self.mlx, self.compile, graphs, &weights, options)?))
+    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
+        Ok(Arc::new(LoadedMlx::new(self.mlx, self.compile, program, options)?))
     }
 }
 

@@ -20,7 +20,7 @@ use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
 use pteron_runtime::reference::{BlockLife, check_arguments};
-use pteron_runtime::{Error, Result, Value, Weights};
+use pteron_runtime::{Error, Result, Value, VerifiedProgram};
 use std::sync::Arc;
 
 /// The graphs of a program and what every walk over them needs.
@@ -85,11 +85,11 @@ impl LoadedMlx {
     pub(crate) fn new(
         mlx: Mlx,
         compile: Compile,
-        graphs: Arc<ProgramGraphs>,
-        weights: &Weights,
+        program: &VerifiedProgram,
         options: &LoadOptions,
     ) -> Result<LoadedMlx> {
-        let graphs = graphs.expanded()?;
+        let graphs = program.graphs().clone().expanded()?;
+        let weights = program.weights();
         let mut arrays = Constants::new(mlx, options.mode);
         let mut constants = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {
@@ -226,7 +226,8 @@ impl Loaded for LoadedMlx {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<MlxState>().ok_or(Error::ForeignSnapshot)?;
+        let state = state.as_any_mut().downcast_mut::<MlxState>();
+        let state = state.filter(|state| state.is_of(&self.set.graphs)).ok_or(Error::ForeignState)?;
         outputs.clear();
         match self.run_pending(graph, state, inputs, control) {
             Ok(results) => {

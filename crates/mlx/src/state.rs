@@ -99,6 +99,11 @@ impl MlxState {
         Ok(MlxState { mlx, graphs, committed: Some(Contents { buffers, effects }), pending: None })
     }
 
+    /// Whether it is a state of this program.
+    pub(crate) fn is_of(&self, graphs: &Arc<ProgramGraphs>) -> bool {
+        Arc::ptr_eq(&self.graphs, graphs)
+    }
+
     /// What a run starts from.
     pub(crate) fn begin(&self) -> Result<Contents> {
         match &self.pending {

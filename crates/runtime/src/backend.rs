@@ -3,7 +3,7 @@
 //!
 //! A backend sees graphs, weights and values; it never sees files, slots or program-level instructions.
 
-use crate::{CacheSpec, Result, Value, Weights};
+use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use pteron_format::Limits;
 use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
 use pteron_tensor::HostTensor;
@@ -31,13 +31,9 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Takes all delegate graphs of a program at once, so that weights are packed once.
-    fn load(
-        &self,
-        graphs: Arc<ProgramGraphs>,
-        weights: Arc<Weights>,
-        options: &LoadOptions,
-    ) -> Result<Arc<dyn Loaded>>;
+    /// Takes all delegate graphs of a program at once, so that weights are packed once. What the verifier says of them,
+    /// and that constants are of the types that they have there, is proved by the type.
+    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>>;
 }
 
 /// A program inside a backend: packed weights and plans, shared by all sessions.
@@ -45,9 +41,9 @@ pub trait Loaded: Send + Sync {
     /// All that a session owns, for every graph: buffers zeroed, cache empty.
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>>;
 
-    /// Runs one graph. What it writes to `state` is pending until [`State::commit`]: a method may call several
-    /// graphs, and takes effect as a whole or not at all. `outputs` become its outputs; what they were may lend its
-    /// memory, output by output.
+    /// Runs one graph over a state that this program has made; any other is refused. What it writes to `state` is pending until [`State::commit`]: a method may call several
+    /// graphs, and takes effect as a whole or not at all. An error has taken back all that is pending; after a panic
+    /// [`State::rollback`] does. `outputs` become its outputs; what they were may lend its memory, output by output.
     fn run(
         &self,
         graph: GraphId,

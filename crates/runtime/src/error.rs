@@ -61,6 +61,8 @@ pub enum Error {
     BufferType { buffer: BufferId, wanted: String, given: String },
     #[error("the snapshot belongs to another program or backend")]
     ForeignSnapshot,
+    #[error("the state belongs to another program or backend")]
+    ForeignState,
     #[error("off-graph cache: {0}")]
     Cache(String),
     #[error(transparent)]

@@ -16,6 +16,7 @@ pub mod reference;
 pub mod registry;
 mod session;
 mod value;
+mod verified;
 mod weights;
 
 pub use backend::{BufferId, LoadMode, Placement, Precision, RunControl, Scope};
@@ -28,4 +29,5 @@ pub use program::{
 pub use reference::kernels::KernelError;
 pub use session::{Session, SessionOptions, SessionSnapshot};
 pub use value::{DeviceTensor, Value};
+pub use verified::{VerifiedGraphs, VerifiedProgram};
 pub use weights::{Multiple, WeightTotals, Weights};

@@ -153,6 +153,12 @@ impl Weights {
         derived.or_else(|| self.stored.get(graph.0)?.get(name))
     }
 
+    /// A tensor of the type that a constant of a graph has; nothing is made for the answer.
+    pub(crate) fn like(&self, graph: GraphId, name: &str) -> Option<&HostTensor> {
+        let derived = self.derived.get(graph.0)?.get(name).map(Derived::like);
+        derived.or_else(|| self.stored.get(graph.0)?.get(name))
+    }
+
     /// A constant of a graph as a multiple of another, where it is one; nothing is made for the answer.
     pub fn multiple(&self, graph: GraphId, name: &str) -> Option<&Multiple> {
         match self.derived.get(graph.0)?.get(name)? {

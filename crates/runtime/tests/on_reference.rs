@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers fail their test
 
 mod behaviour;
+mod graphs;
 mod pte;
 
 use pteron_runtime::registry::Registry;

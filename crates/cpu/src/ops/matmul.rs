@@ -96,7 +96,8 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
             _ => None,
         };
         // SAFETY: the result's own elements under other sizes.
-        let mut target = unsafe { ViewMut::from_raw(target.data(), target.dtype(), out.sizes(), out.strides()) };
+        let mut target =
+            unsafe { ViewMut::from_raw(target.data(), target.dtype(), out.sizes(), out.strides()) };
         product(run.pool, path, &mut target, &Product { a, b, bias, alpha, beta }, &mut scratch);
         Ok(())
     })))

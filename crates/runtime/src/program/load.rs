@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::error::UnsupportedOp;
 use crate::reference::Reference;
 use crate::reference::interpret::show_place;
-use crate::{Error, Result, Weights};
+use crate::{Error, Result, VerifiedGraphs, VerifiedProgram, Weights};
 use indexmap::IndexMap;
 use pteron_format::payload::Payload;
 use pteron_format::pte::{DataLocation, ExecutionPlan};
@@ -56,7 +56,7 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         }
         by_method.push(delegates);
     }
-    let graphs = Arc::new(ProgramGraphs { file: files.name.clone(), graphs });
+    let graphs = VerifiedGraphs::new(ProgramGraphs { file: files.name.clone(), graphs })?;
 
     let backend = options.registry.resolve(options.backend.as_deref())?;
     let fallbacks = plan_ops(&graphs, backend.as_ref())?;
@@ -101,7 +101,8 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     let cache_spec = metadata::cache_spec(&metadata, cache_layers.as_ref(), metadata::context(&metadata));
     let weights = Arc::new(weights);
     let load_options = LoadOptions { limits: limits.clone(), precision: options.precision, mode };
-    let loaded = backend.load(graphs.clone(), weights.clone(), &load_options)?;
+    let verified = VerifiedProgram::new(graphs.clone(), weights.clone())?;
+    let loaded = backend.load(&verified, &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);
     Ok(Inner {

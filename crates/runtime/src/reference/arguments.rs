@@ -4,7 +4,8 @@ use crate::{Error, Result, Value};
 use pteron_ir::{Graph, Type};
 use pteron_tensor::{DType, Scalar};
 
-/// Refuses inputs that are not as the graph wants them: exact dtypes, known sizes equal, no size above its bound.
+/// Refuses inputs that are not as the graph wants them: exact dtypes, known sizes and numbers equal, no size above its
+/// bound.
 /// Least sizes are not held to: exporters overstate them.
 pub fn check_arguments(graph: &Graph, inputs: &[Value]) -> Result<()> {
     if inputs.len() != graph.inputs.len() {
@@ -44,6 +45,11 @@ fn unfit(graph: &Graph, ty: &Type, value: &Value) -> Option<String> {
                 let dims: Vec<String> = ty.shape.iter().map(|dim| graph.symbols.show(dim)).collect();
                 format!("{} [{}]", ty.dtype, dims.join(", "))
             })
+        }
+        // What the graph knows of a number has decided sizes.
+        Type::Int(dim) if dim.as_known().is_some() => {
+            let fits = value.as_int() == dim.as_known();
+            (!fits).then(|| format!("the number {}", graph.symbols.show(dim)))
         }
         // On the wire integers have 32 bits.
         Type::Int(_) => {

@@ -26,7 +26,7 @@ use crate::backend::{
     Backend, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State,
     StateOptions,
 };
-use crate::{Error, Result, Value, Weights};
+use crate::{Error, Result, Value, VerifiedProgram, Weights};
 use interpret::Context;
 use kernels::Datum;
 use pteron_format::Limits;
@@ -56,12 +56,8 @@ impl Backend for Reference {
         }
     }
 
-    fn load(
-        &self,
-        graphs: Arc<ProgramGraphs>,
-        weights: Arc<Weights>,
-        options: &LoadOptions,
-    ) -> Result<Arc<dyn Loaded>> {
+    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
+        let (graphs, weights) = (program.graphs().clone(), program.weights().clone());
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {
             let main = &graph.module.main;
@@ -108,7 +104,8 @@ impl Loaded for LoadedReference {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<ReferenceState>().ok_or(Error::ForeignSnapshot)?;
+        let state = state.as_any_mut().downcast_mut::<ReferenceState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
         outputs.clear();
         match self.run_pending(graph, state, inputs, control) {
             Ok(results) => {

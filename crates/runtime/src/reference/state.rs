@@ -70,6 +70,11 @@ impl ReferenceState {
         Ok(ReferenceState { graphs, constants, committed: Contents { buffers, effects }, pending: None })
     }
 
+    /// Whether it is a state of this program.
+    pub(super) fn is_of(&self, graphs: &Arc<ProgramGraphs>) -> bool {
+        Arc::ptr_eq(&self.graphs, graphs)
+    }
+
     /// The constants of a graph.
     pub(super) fn constants(&self, graph: GraphId) -> Arc<[HostTensor]> {
         self.constants.get(graph.0).cloned().unwrap_or_default()

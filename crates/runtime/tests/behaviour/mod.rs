@@ -1,5 +1,6 @@
 //! What programs and sessions do, whatever the backend: every backend's own tests include this.
 
+mod contract;
 mod panics;
 mod programs;
 mod sessions;

@@ -4,18 +4,16 @@
 //! Graphs come out of random bytes, so that whatever shrinks the bytes shrinks the graph. The fuzz target `backends`
 //! and a test share this.
 
+#[path = "../graphs/mod.rs"]
+mod graphs;
+
 use pteron_ir::op::{Field, FieldKind, FloatArg, IndexArg, IntArg, OffsetArg};
-use pteron_ir::{
-    Builder, Dim, Graph, Module, Op, OpKind, Output, Ssa, TensorType, Type, TypeSource, ValueId,
-};
-use pteron_runtime::backend::{
-    Backend, DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl, StateOptions,
-};
+use pteron_ir::{Builder, Dim, Graph, Op, OpKind, Output, Ssa, TensorType, Type, TypeSource, ValueId};
+use pteron_runtime::Value;
+use pteron_runtime::backend::{Backend, RunControl, StateOptions};
 use pteron_runtime::reference::run_op;
-use pteron_runtime::{Value, Weights};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Ops of one graph.
 const MOST_OPS: usize = 24;
@@ -334,15 +332,7 @@ pub(crate) fn run_graph(
     inputs: &[Value],
     backend: &dyn Backend,
 ) -> pteron_runtime::Result<Vec<Value>> {
-    let module = Arc::new(Module { init: None, main: graph });
-    let delegate = DelegateGraph { method: "forward".into(), delegate: 0, module };
-    let graphs = Arc::new(ProgramGraphs { file: "random".into(), graphs: vec![delegate] });
-    let loaded = backend.load(graphs, Arc::new(Weights::default()), &LoadOptions::default())?;
-    let mut state = loaded.new_state(&StateOptions::default())?;
-    let mut outputs = Vec::new();
-    loaded.run(GraphId(0), state.as_mut(), inputs, &RunControl::default(), &mut outputs)?;
-    let fetched = outputs.into_iter().map(|value| Ok(value.to_tensor()?.map_or(value, Value::Tensor)));
-    fetched.collect()
+    graphs::Trial::new(&[graph], &[], backend, &StateOptions::default())?.run(0, inputs)
 }
 
 /// Refuses results that are not the same as far as their dtype can tell.

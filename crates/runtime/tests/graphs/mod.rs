@@ -7,7 +7,7 @@ use pteron_ir::{Graph, Module};
 use pteron_runtime::backend::{
     Backend, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, State, StateOptions,
 };
-use pteron_runtime::{BufferId, Result, Scope, Value, Weights};
+use pteron_runtime::{BufferId, Result, Scope, Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
 use std::sync::Arc;
 
@@ -30,8 +30,9 @@ pub(crate) fn load(
         delegate,
         module: Arc::new(Module { init: None, main: graph.clone() }),
     });
-    let graphs = Arc::new(ProgramGraphs { file: "graphs".into(), graphs: delegates.collect() });
-    backend.load(graphs, Arc::new(weights), &LoadOptions::default())
+    let graphs = ProgramGraphs { file: "graphs".into(), graphs: delegates.collect() };
+    let program = VerifiedProgram::new(VerifiedGraphs::new(graphs)?, Arc::new(weights))?;
+    backend.load(&program, &LoadOptions::default())
 }
 
 /// A program and the state of one session.

@@ -1,11 +1,12 @@
 //! Dtypes, shapes and host tensors: the vocabulary every other crate speaks.
 //!
-//! Knows nothing of files, graphs or backends. Bytes flow in as owned memory or as a shared region that
-//! somebody else keeps alive (a mapped file); numbers flow out as checked slices.
+//! Knows nothing of programs, graphs or backends, and opens no file. Bytes flow in as owned memory or as a shared region
+//! that somebody else keeps alive (a mapped file); numbers flow out as checked slices.
 
 mod bytes;
 mod dtype;
 mod host;
+pub mod npy;
 pub mod quant;
 
 pub use bytes::{ByteOwner, Bytes};

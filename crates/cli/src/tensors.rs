@@ -1,9 +1,7 @@
-//! Tensors in files as people have them: `.npy`, one tensor each, and `.safetensors`, several by key.
+//! Tensors in files as people have them: `.safetensors`, several by key. (`.npy`, one tensor each: `pteron_tensor::npy`.)
 //!
 //! Bytes flow in and [`HostTensor`]s flow out, and the other way round. Files are hostile until checked; nothing
 //! here knows what a tensor is for.
-
-pub(crate) mod npy;
 
 use pteron_tensor::{Bytes, DType, HostTensor};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};

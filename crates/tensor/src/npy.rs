@@ -4,7 +4,7 @@
 //! the dictionary that NumPy writes is parsed, by hand and with bounds, never evaluated. Nothing is allocated by
 //! what a header claims: the data must be there first.
 
-use pteron_tensor::{Bytes, DType, HostTensor, element_count};
+use crate::{Bytes, DType, HostTensor, element_count};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// NumPy itself refuses headers beyond 10,000 bytes unless told otherwise.
@@ -29,8 +29,20 @@ const CODES: [(DType, &str); 12] = [
     (DType::F64, "f8"),
 ];
 
-/// The tensor in a `.npy` file, or what is wrong with the file.
-pub(crate) fn read(file: &[u8]) -> Result<HostTensor, String> {
+/// What is wrong with a `.npy` file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NpyError(String);
+
+/// The tensor in a `.npy` file.
+///
+/// # Errors
+/// When the bytes are no such file, or hold a type that programs do not take.
+pub fn read(file: &[u8]) -> Result<HostTensor, NpyError> {
+    parse(file).map_err(NpyError)
+}
+
+fn parse(file: &[u8]) -> Result<HostTensor, String> {
     let rest = file.strip_prefix(MAGIC).ok_or("it does not begin as a .npy file does")?;
     let (length_bytes, rest) = match rest {
         [1, _, rest @ ..] => (2, rest),
@@ -67,7 +79,7 @@ pub(crate) fn read(file: &[u8]) -> Result<HostTensor, String> {
 }
 
 /// The bytes of a `.npy` file for a tensor; `None` for a dtype that NumPy does not have.
-pub(crate) fn write(tensor: &HostTensor) -> Option<Vec<u8>> {
+pub fn write(tensor: &HostTensor) -> Option<Vec<u8>> {
     let (_, code) = CODES.iter().find(|(dtype, _)| *dtype == tensor.dtype())?;
     let order = if tensor.dtype().size() == 1 { '|' } else { '<' };
     let sizes: Vec<String> = tensor.shape().iter().map(|size| format!("{size},")).collect();
@@ -92,7 +104,7 @@ pub(crate) fn write(tensor: &HostTensor) -> Option<Vec<u8>> {
 }
 
 /// Whether a tensor of that dtype can be a `.npy` file.
-pub(crate) fn can_hold(dtype: DType) -> bool {
+pub fn can_hold(dtype: DType) -> bool {
     CODES.iter().any(|(known, _)| *known == dtype)
 }
 
@@ -236,7 +248,6 @@ fn row_major(data: &[u8], size: usize, shape: &[usize]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_tensor::DType;
 
     /// A file as NumPy writes it, from the text of its header.
     fn file(version: u8, header: &str, data: &[u8]) -> Vec<u8> {
@@ -310,11 +321,11 @@ mod tests {
             (with(&format!("{like}({})}}", "1,".repeat(40))), "more than 32 dims"),
         ];
         for (file, message) in cases {
-            let error = read(&file).unwrap_err();
+            let error = read(&file).unwrap_err().to_string();
             assert!(error.contains(message), "{error:?} should say {message:?}");
         }
         let bools = file(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (2,)}", &[1, 2]);
-        assert!(read(&bools).unwrap_err().contains("neither 0 nor 1"));
+        assert!(read(&bools).unwrap_err().to_string().contains("neither 0 nor 1"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod differential;
 #[path = "../../runtime/tests/pte/mod.rs"]
 mod pte;
 
+use half::{bf16, f16};
 use pte::{File, Method, f32s, i64s};
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, Ssa, ValueId, parse_graph};
@@ -295,4 +296,135 @@ fn differences_that_were_found_stay_settled() {
             panic!("{}", difference.0);
         }
     }
+}
+
+/// Floats of 1.03, -1.06, 1.09, ...: no two of them alike, and none that 16 bits hold exactly.
+fn uneven(dtype: DType, shape: &[usize]) -> Value {
+    let count: usize = shape.iter().product();
+    let number = |at: usize| (1.03 + 0.03 * at as f32) * if at % 2 == 0 { 1.0 } else { -1.0 };
+    let tensor = match dtype {
+        DType::F16 => HostTensor::from_slice(
+            shape.to_vec(),
+            &(0..count).map(|at| f16::from_f32(number(at))).collect::<Vec<_>>(),
+        ),
+        DType::BF16 => HostTensor::from_slice(
+            shape.to_vec(),
+            &(0..count).map(|at| bf16::from_f32(number(at))).collect::<Vec<_>>(),
+        ),
+        _ => HostTensor::from_slice(shape.to_vec(), &(0..count).map(number).collect::<Vec<_>>()),
+    };
+    Value::Tensor(tensor.unwrap())
+}
+
+/// Packed weights of `lead` rows of 128: words, scales, biases where the mode has them.
+fn packed(mode: &str, bits: i32, group: i32, scales: DType, lead: &[usize]) -> Vec<Value> {
+    let rows: usize = lead.iter().product();
+    let with = |last: usize| [lead, &[last]].concat();
+    // Bit 6 of every byte is off: e4m3fn has its NaN there.
+    let words: Vec<u32> =
+        (0..rows * 4 * bits as usize).map(|at| (at as u32).wrapping_mul(0x9e37_79b9) & 0xbfbf_bfbf).collect();
+    let w = HostTensor::from_slice(with(4 * bits as usize), &words).unwrap();
+    let groups = with(128 / group as usize);
+    if mode == "affine" {
+        return vec![w.into(), uneven(scales, &groups), uneven(scales, &groups)];
+    }
+    let from = if mode == "nvfp4" { 0x30 } else { 97 };
+    let codes: Vec<u8> = (0..groups.iter().product()).map(|at: usize| from + at as u8 % 16).collect();
+    vec![w.into(), HostTensor::from_slice(groups, &codes).unwrap().into()]
+}
+
+/// Every mode and width that programs have, and the group sizes of each.
+const QUANTISED: [(&str, i32, &[i32]); 9] = [
+    ("affine", 2, &[16, 32, 64, 128]),
+    ("affine", 3, &[16, 32, 64, 128]),
+    ("affine", 4, &[16, 32, 64, 128]),
+    ("affine", 5, &[16, 32, 64, 128]),
+    ("affine", 6, &[16, 32, 64, 128]),
+    ("affine", 8, &[16, 32, 64, 128]),
+    ("mxfp4", 4, &[32]),
+    ("mxfp8", 8, &[32]),
+    ("nvfp4", 4, &[16]),
+];
+
+fn each_quantised(mut check: impl FnMut(&str, i32, i32, DType)) {
+    for (mode, bits, groups) in QUANTISED {
+        for &group in groups {
+            for scales in [DType::F32, DType::F16, DType::BF16] {
+                check(mode, bits, group, scales);
+            }
+        }
+    }
+}
+
+fn numbered(values: Vec<Value>) -> Vec<(ValueId, Value)> {
+    values.into_iter().enumerate().map(|(at, value)| (ValueId(at as u32), value)).collect()
+}
+
+#[test]
+fn weights_are_dequantised_in_f32_whatever_the_scales_are() {
+    let backend = mlx(Compile::Never);
+    each_quantised(|mode, bits, group, scales| {
+        for dtype in [None, Some(DType::F32), Some(DType::F16), Some(DType::BF16)] {
+            for lead in [&[][..], &[3], &[2, 3]] {
+                let mut values = packed(mode, bits, group, scales, lead);
+                let biases = (mode == "affine").then_some(ValueId(2));
+                let global_scale = (mode == "nvfp4").then_some(ValueId(2));
+                values.extend(global_scale.map(|_| uneven(scales, &[])));
+                let (w, scales, mode) = (ValueId(0), ValueId(1), mode.to_owned());
+                let op =
+                    Op::Dequantize { w, scales, biases, group_size: group, bits, mode, global_scale, dtype };
+                if let Err(difference) = differential::check_op(&op, &numbered(values), &backend) {
+                    panic!("{}", difference.0);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn products_with_packed_weights_sum_in_f32_whatever_the_scales_are() {
+    let backend = mlx(Compile::Never);
+    each_quantised(|mode, bits, group, scales| {
+        for (dtype, transpose) in [(DType::F32, true), (DType::F16, true), (DType::BF16, false)] {
+            let affine = mode == "affine";
+            let (x, biases) = (ValueId(2 + u32::from(affine)), affine.then_some(ValueId(2)));
+            let (w, scales_id, mode) = (ValueId(0), ValueId(1), mode.to_owned());
+            let mut values = packed(&mode, bits, group, scales, &[5]);
+            values.push(uneven(dtype, &[2, if transpose { 128 } else { 5 }]));
+            let op = Op::QuantizedMatmul {
+                x,
+                w,
+                scales: scales_id,
+                biases,
+                group_size: group,
+                bits,
+                mode: mode.clone(),
+                transpose,
+            };
+            if let Err(difference) = differential::check_op(&op, &numbered(values), &backend) {
+                panic!("{}", difference.0);
+            }
+            let mut values = packed(&mode, bits, group, scales, &[3, 5]);
+            values.push(uneven(dtype, &[2, 1, if transpose { 128 } else { 5 }]));
+            let picks = HostTensor::from_slice(vec![2], &[2u32, 0]).unwrap();
+            values.push(picks.into());
+            let op = Op::GatherQmm {
+                x,
+                w,
+                scales: scales_id,
+                mode,
+                biases,
+                lhs_indices: None,
+                rhs_indices: Some(ValueId(x.0 + 1)),
+                transpose,
+                group_size: group,
+                bits,
+                sorted_indices: false,
+                sorted_indices_flag: None,
+            };
+            if let Err(difference) = differential::check_op(&op, &numbered(values), &backend) {
+                panic!("{}", difference.0);
+            }
+        }
+    });
 }

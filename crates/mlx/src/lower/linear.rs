@@ -131,15 +131,52 @@ pub(super) struct Quantized<'a> {
 }
 
 impl Quantized<'_> {
-    /// The float operands in the dtype to compute in: `x`, scales, biases. Scales of the fp modes are codes.
+    /// The operands of a product in the dtype to compute in: `x`, scales, biases.
     fn operands(&self, on: &Operands<'_>, x: ValueId) -> Result<(Array, Array, Option<Array>), MlxError> {
         let dtype = if on.on_cpu() { DType::F32 } else { on.out().dtype };
+        let (scales, biases) = self.parameters(on, dtype)?;
+        Ok((on.cast(on.array(x)?, dtype)?, scales, biases))
+    }
+
+    /// Scales and biases in the dtype to compute in. Scales of the fp modes are codes and stay what they are.
+    fn parameters(&self, on: &Operands<'_>, dtype: DType) -> Result<(Array, Option<Array>), MlxError> {
         let float = |value: ValueId| match on.ty(value)?.dtype.is_float() {
             true => on.cast(on.array(value)?, dtype),
             false => on.array(value)?.share(),
         };
-        Ok((float(x)?, float(self.scales)?, self.biases.map(float).transpose()?))
+        Ok((float(self.scales)?, self.biases.map(float).transpose()?))
     }
+}
+
+/// In f32, rounded once: MLX computes in the dtype of affine scales, whatever dtype is asked for, and makes the scales
+/// of the fp modes in the dtype of the result, where 2^-127 is 0 in f16.
+pub(super) fn dequantize(
+    on: &Operands<'_>,
+    weights: &Quantized<'_>,
+    global_scale: Option<ValueId>,
+    group_size: i32,
+    bits: i32,
+) -> Lowered {
+    // MLX wants rows, also where there is but one.
+    let whole = |value: ValueId, array: &Array| match on.ty(value)?.shape.as_slice() {
+        &[columns] => on.reshape(array, &[1, columns]),
+        _ => array.share(),
+    };
+    let (scales, biases) = weights.parameters(on, DType::F32)?;
+    let scales = whole(weights.scales, &scales)?;
+    let biases = match (weights.biases, biases) {
+        (Some(value), Some(array)) => Some(whole(value, &array)?),
+        _ => None,
+    };
+    let packed = whole(weights.w, on.array(weights.w)?)?;
+    let global = global_scale.map(|scale| on.cast(on.array(scale)?, DType::F32)).transpose()?;
+    let arrays = [Some(&packed), Some(&scales), biases.as_ref(), global.as_ref()];
+    let ints = [group_size.into(), bits.into(), DType::F32.code().into()];
+    on.mlx.with(
+        Call::Dequantize,
+        &arrays,
+        Attributes { ints: &ints, text: weights.mode, ..Attributes::default() },
+    )
 }
 
 pub(super) fn quantized_matmul(
@@ -150,6 +187,10 @@ pub(super) fn quantized_matmul(
     group_size: i32,
     bits: i32,
 ) -> Lowered {
+    if !has_products(weights.mode, group_size) {
+        let matrix = matrix(on, weights, transpose, group_size, bits)?;
+        return on.mlx.one(Call::Matmul, &[&on.cast(on.array(x)?, DType::F32)?, &matrix], &[]);
+    }
     let (x, scales, biases) = weights.operands(on, x)?;
     let arrays = [Some(&x), Some(on.array(weights.w)?), Some(&scales), biases.as_ref()];
     let ints = [transpose.into(), group_size.into(), bits.into()];
@@ -160,22 +201,63 @@ pub(super) fn quantized_matmul(
     )
 }
 
-/// `form` is transpose, group size, bits, sorted.
+/// Whether MLX multiplies with weights in such groups; others it only says no to when it computes.
+fn has_products(mode: &str, group_size: i32) -> bool {
+    mode != "affine" || matches!(group_size, 32 | 64 | 128)
+}
+
+/// The numbers of weights as the right operand of a product, in f32.
+fn matrix(
+    on: &Operands<'_>,
+    weights: &Quantized<'_>,
+    transpose: bool,
+    group_size: i32,
+    bits: i32,
+) -> Lowered {
+    let rows = dequantize(on, weights, None, group_size, bits)?;
+    if !transpose {
+        return Ok(rows);
+    }
+    let mut axes: Vec<i64> = (0..on.ty(weights.w)?.shape.len() as i64).collect();
+    if let [.., row, column] = axes.as_mut_slice() {
+        std::mem::swap(row, column);
+    }
+    on.mlx.one(Call::Transpose, &[&rows], &axes)
+}
+
+/// How the weights of a [`gather_qmm`] are stored, and whether its indices are sorted.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    pub(super) transpose: bool,
+    pub(super) group_size: i32,
+    pub(super) bits: i32,
+    pub(super) sorted: bool,
+}
+
 pub(super) fn gather_qmm(
     on: &mut Operands<'_>,
     x: ValueId,
     weights: &Quantized<'_>,
     (lhs, rhs): (Option<ValueId>, Option<ValueId>),
-    form: &[i64],
+    form: Form,
 ) -> Lowered {
     let lhs = batch_indices(on, lhs, batch(&on.ty(x)?.shape))?;
     let rhs = batch_indices(on, rhs, batch(&on.ty(weights.w)?.shape))?;
+    let Form { transpose, group_size, bits, sorted } = form;
+    if !has_products(weights.mode, group_size) {
+        let matrix = matrix(on, weights, transpose, group_size, bits)?;
+        let x = on.cast(on.array(x)?, DType::F32)?;
+        let arrays = [Some(&x), Some(&matrix), lhs.as_ref(), rhs.as_ref()];
+        let ints = [sorted.into()];
+        return on.mlx.with(Call::GatherMm, &arrays, Attributes { ints: &ints, ..Attributes::default() });
+    }
     let (x, scales, biases) = weights.operands(on, x)?;
+    let ints = [transpose.into(), group_size.into(), bits.into(), sorted.into()];
     let arrays =
         [Some(&x), Some(on.array(weights.w)?), Some(&scales), biases.as_ref(), lhs.as_ref(), rhs.as_ref()];
     on.mlx.with(
         Call::GatherQmm,
         &arrays,
-        Attributes { ints: form, text: weights.mode, ..Attributes::default() },
+        Attributes { ints: &ints, text: weights.mode, ..Attributes::default() },
     )
 }

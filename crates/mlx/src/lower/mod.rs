@@ -408,14 +408,8 @@ fn compute(op: &Op<Ssa>, on: &mut Operands<'_>) -> Result<Vec<Array>, MlxError> 
             linear::conv(on, *x, *w, &axes, *groups)
         }
         Op::Dequantize { w, scales, biases, group_size, bits, mode, global_scale, .. } => {
-            let arrays =
-                [Some(on.array(*w)?), Some(on.array(*scales)?), on.maybe(*biases)?, on.maybe(*global_scale)?];
-            let ints = [(*group_size).into(), (*bits).into(), on.out().dtype.code().into()];
-            on.mlx.with(
-                Call::Dequantize,
-                &arrays,
-                Attributes { ints: &ints, text: mode, ..Attributes::default() },
-            )
+            let weights = linear::Quantized { w: *w, scales: *scales, biases: *biases, mode };
+            linear::dequantize(on, &weights, *global_scale, *group_size, *bits)
         }
         Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, mode, transpose } => {
             let weights = linear::Quantized { w: *w, scales: *scales, biases: *biases, mode };
@@ -428,8 +422,8 @@ fn compute(op: &Op<Ssa>, on: &mut Operands<'_>) -> Result<Vec<Array>, MlxError> 
         } => {
             let sorted = linear::sorted(on, *sorted_indices, sorted_indices_flag.as_ref())?;
             let weights = linear::Quantized { w: *w, scales: *scales, biases: *biases, mode };
-            let form = [(*transpose).into(), (*group_size).into(), (*bits).into(), sorted.into()];
-            linear::gather_qmm(on, *x, &weights, (*lhs_indices, *rhs_indices), &form)
+            let form = linear::Form { transpose: *transpose, group_size: *group_size, bits: *bits, sorted };
+            linear::gather_qmm(on, *x, &weights, (*lhs_indices, *rhs_indices), form)
         }
 
         // Positions and attention.

@@ -632,7 +632,9 @@ char *pteron_mlx_eval(const pteron_mlx_array *const *arrays, size_t count) {
     auto list = arrays_of(arrays, count);
     mx::eval(list);
     // Settles each array's state here, so that other threads only read it.
-    for (auto &array : list) (void)array.is_available();
+    for (auto &array : list) {
+      if (!array.is_available() || array.has_primitive()) refuse("an array that was computed is not available");
+    }
   });
 }
 

@@ -9,41 +9,40 @@ use crate::calls::{Call, Mlx};
 use crate::error::{MlxError, invalid};
 use crate::ffi::Array;
 use crate::lower::{attend, compute_dtype, scalar_tensor};
-use crate::values::{ArrayType, Tensor};
+use crate::values::{ArrayType, Held, Tensor};
 use pteron_runtime::{CacheLayer, CacheSpec};
 use pteron_tensor::{DType, HostTensor, Scalar, promote};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Slots by which a layer grows.
 const GROWTH: usize = 256;
 
 /// The off-graph cache of one session.
 #[derive(Clone, Debug)]
-pub(crate) struct Cache {
+pub(crate) struct Cache<A = Held> {
     capacity: usize,
-    layers: Vec<Layer>,
+    layers: Vec<Layer<A>>,
     /// Set by the specification, or by the first write.
     dtype: Option<DType>,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Layer {
+struct Layer<A> {
     spec: CacheLayer,
     slots: usize,
     /// The longest write.
     max_write: usize,
     /// Keys and values, each [1, head, slot, feature], of the slots so far.
-    arrays: Option<[Arc<Array>; 2]>,
+    arrays: Option<[A; 2]>,
     room: usize,
     /// The position that each slot of a ring holds.
     positions: Vec<Option<usize>>,
 }
 
-impl Cache {
+impl<A> Cache<A> {
     /// An empty cache; nothing is allocated before it is written.
-    pub(crate) fn new(spec: &CacheSpec) -> Result<Cache, MlxError> {
+    pub(crate) fn new(spec: &CacheSpec) -> Result<Cache<A>, MlxError> {
         if let Some(dtype) = spec.dtype.filter(|dtype| !dtype.is_float()) {
             return invalid(format!("a cache cannot store {dtype}"));
         }
@@ -75,13 +74,22 @@ impl Cache {
     /// Bytes of all arrays, also of those that other clones share.
     pub(crate) fn bytes(&self) -> u64 {
         let size = self.dtype.map_or(0, DType::size);
-        let cells = |layer: &Layer| 2 * layer.room * layer.spec.kv_heads * layer.spec.head_dim * size;
+        let cells = |layer: &Layer<A>| 2 * layer.room * layer.spec.kv_heads * layer.spec.head_dim * size;
         self.layers.iter().map(|layer| cells(layer) as u64).sum()
     }
 
-    /// All arrays, to be computed before a run ends.
-    pub(crate) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.layers.iter().filter_map(|layer| layer.arrays.as_ref()).flatten().map(|array| &**array)
+    /// The same with other holders of the arrays.
+    pub(crate) fn map<B>(self, to: &mut impl FnMut(A) -> Result<B, MlxError>) -> Result<Cache<B>, MlxError> {
+        let layers = self.layers.into_iter().map(|layer| {
+            let Layer { spec, slots, max_write, arrays, room, positions } = layer;
+            let arrays = match arrays {
+                Some([keys, values]) => Some([to(keys)?, to(values)?]),
+                None => None,
+            };
+            Ok(Layer { spec, slots, max_write, arrays, room, positions })
+        });
+        let layers = layers.collect::<Result<_, MlxError>>()?;
+        Ok(Cache { capacity: self.capacity, layers, dtype: self.dtype, len: self.len })
     }
 
     /// Goes back to when `len` positions were written; says why where a ring has already given up positions that the
@@ -103,7 +111,9 @@ impl Cache {
         self.len = len;
         Ok(())
     }
+}
 
+impl Cache {
     /// Writes keys and values `[1, heads, T, features]` at `position` and attends with queries `[1, H, T, features]`,
     /// each of which sees itself and what came before it, as far as its layer's window goes.
     pub(crate) fn update_and_attend(
@@ -158,7 +168,7 @@ impl Cache {
     }
 }
 
-impl Layer {
+impl<A> Layer<A> {
     /// The oldest position that a query at `position` sees.
     fn visible_from(&self, position: usize) -> usize {
         self.spec.window.map_or(0, |window| (position + 1).saturating_sub(window))
@@ -169,7 +179,9 @@ impl Layer {
         let held = self.positions.get(position % self.slots.max(1)).copied().flatten();
         held.filter(|&held| held > position)
     }
+}
 
+impl Layer<Held> {
     /// The slots of consecutive positions, as runs without a wrap; fewer positions than slots make at most two.
     fn runs(&self, positions: &Range<usize>) -> Vec<Range<usize>> {
         let mut runs = Vec::new();
@@ -209,7 +221,7 @@ impl Layer {
             let mut from = 0;
             for run in &runs {
                 let part = mlx.one(Call::Slice, &[&new], &self.bounds(&(from..from + run.len())))?;
-                *array = Arc::new(mlx.one(Call::SliceUpdate, &[array, &part], &self.bounds(run))?);
+                *array = mlx.one(Call::SliceUpdate, &[array, &part], &self.bounds(run))?.into();
                 from += run.len();
             }
         }
@@ -224,7 +236,7 @@ impl Layer {
     }
 
     /// The arrays with room for that many slots; new ones hold zeros.
-    fn grown(&mut self, mlx: &Mlx, slots: usize, dtype: DType) -> Result<[Arc<Array>; 2], MlxError> {
+    fn grown(&mut self, mlx: &Mlx, slots: usize, dtype: DType) -> Result<[Held; 2], MlxError> {
         let room = slots.next_multiple_of(GROWTH).min(self.slots).max(self.room);
         let zeros = |slots: usize| {
             let zero = mlx.copy(&scalar_tensor(Scalar::Int(0), dtype)?)?;
@@ -232,11 +244,12 @@ impl Layer {
         };
         let (old, held) = (self.arrays.clone(), self.room);
         let arrays = match old {
-            None => [Arc::new(zeros(room)?), Arc::new(zeros(room)?)],
+            None => [zeros(room)?.into(), zeros(room)?.into()],
             Some(arrays) if room == held => arrays,
             Some([keys, values]) => {
                 let more = zeros(room - held)?;
-                let longer = |array: &Array| mlx.one(Call::Concatenate, &[array, &more], &[2]).map(Arc::new);
+                let longer =
+                    |array: &Array| mlx.one(Call::Concatenate, &[array, &more], &[2]).map(Held::from);
                 [longer(&keys)?, longer(&values)?]
             }
         };

@@ -2,9 +2,12 @@
 //! never mean different functions by one number.
 
 use crate::error::MlxError;
-use crate::ffi::{Array, Attributes, Device, Shim};
+use crate::ffi::{Array, Attributes, Device, Ready, Shim};
+use crate::values::Held;
 use pteron_tensor::HostTensor;
 use std::ffi::OsStr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 macro_rules! calls {
     ($($Name:ident = $name:literal),* $(,)?) => {
@@ -93,19 +96,42 @@ impl Mlx {
         self.shim.apply(self.numbers[call as usize], arrays, attributes, most)
     }
 
-    /// A copy of host data in memory of MLX's own.
+    /// A copy of host data in memory of MLX's own, as an operand.
     pub(crate) fn copy(&self, tensor: &HostTensor) -> Result<Array, MlxError> {
+        self.shim.copy(tensor).map(Ready::into_array)
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn place(&self, tensor: &HostTensor) -> Result<Ready, MlxError> {
         self.shim.copy(tensor)
     }
 
     /// Host data as an array that shares its memory, where MLX can.
-    pub(crate) fn wrap(&self, tensor: &HostTensor) -> Result<Array, MlxError> {
+    pub(crate) fn wrap(&self, tensor: &HostTensor) -> Result<Ready, MlxError> {
         self.shim.wrap(tensor)
     }
 
-    /// Computes arrays, and waits for them.
-    pub(crate) fn eval<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> Result<(), MlxError> {
-        self.shim.eval(arrays)
+    /// Computes arrays that stay with the thread that made them, and waits for them.
+    pub(crate) fn compute<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> Result<(), MlxError> {
+        self.shim.compute(arrays)
+    }
+
+    /// Computes what a walk holds, all at once, for threads to share; in the same order.
+    pub(crate) fn eval(&self, held: Vec<Held>) -> Result<Vec<Arc<Ready>>, MlxError> {
+        let (mut made, mut order) = (Vec::new(), Vec::with_capacity(held.len()));
+        for array in held {
+            order.push(match array {
+                Held::Ready(ready) => Some(ready),
+                Held::Made(array) => {
+                    // Two results may be one array.
+                    made.push(Rc::try_unwrap(array).or_else(|shared| shared.share())?);
+                    None
+                }
+            });
+        }
+        let mut made = self.shim.eval(made)?.into_iter().map(Arc::new);
+        let in_order = order.into_iter().map(|ready| ready.or_else(|| made.next()));
+        in_order.collect::<Option<_>>().ok_or_else(|| MlxError::Invalid("fewer arrays than were made".into()))
     }
 
     /// A function that is traced and replayed.

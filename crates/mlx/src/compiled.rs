@@ -131,7 +131,7 @@ impl Form {
                 let array = arrays.next();
                 let array =
                     array.ok_or_else(|| MlxError::Invalid("a traced graph of fewer arrays".into()))?;
-                Datum::Tensor(Tensor { array: Arc::new(array), ty: ty.clone() })
+                Datum::Tensor(Tensor { array: array.into(), ty: ty.clone() })
             }
             Form::Scalar(scalar) => Datum::Scalar(*scalar),
         })
@@ -266,7 +266,7 @@ fn trace(set: &GraphSet, id: PieceId, forms: &[Form], arrays: Vec<Array>) -> Res
     let mut arrays = arrays.into_iter();
     let taken = forms.iter().map(|form| form.filled(&mut arrays)).collect::<Result<_, _>>()?;
     let key = arrays.next().ok_or_else(|| MlxError::Invalid("a trace without a key".into()))?;
-    let mut effects = Effects { cache: None, key: Arc::new(key) };
+    let mut effects = Effects { cache: None, key: key.into() };
     let control = RunControl::default();
     let context = set.context(id.graph, &control, 0, Way::Traced);
     let (gives, guards) = walk_piece(context, set.piece(id), taken, &mut effects)?;

@@ -7,7 +7,7 @@
 use crate::calls::Mlx;
 use crate::error::{MlxError, invalid};
 use crate::ffi::DeviceKind;
-use crate::values::{ArrayType, Tensor};
+use crate::values::{ArrayType, Kept};
 use pteron_runtime::LoadMode;
 use pteron_tensor::{DType, HostTensor};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 pub(crate) struct Constants {
     mlx: Mlx,
     mode: LoadMode,
-    known: HashMap<(usize, DType, Vec<usize>), Tensor>,
+    known: HashMap<(usize, DType, Vec<usize>), Kept>,
     /// Bytes that MLX reads where the files are mapped.
     pub(crate) mapped_bytes: u64,
     /// Bytes in memory of MLX's own.
@@ -30,14 +30,14 @@ impl Constants {
     }
 
     /// The array of a constant.
-    pub(crate) fn add(&mut self, tensor: &HostTensor) -> Result<Tensor, MlxError> {
+    pub(crate) fn add(&mut self, tensor: &HostTensor) -> Result<Kept, MlxError> {
         let key = (tensor.bytes().as_ptr() as usize, tensor.dtype(), tensor.shape().to_vec());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
         let array = match self.mode {
             LoadMode::Map => self.mlx.wrap(tensor)?,
-            LoadMode::Lock | LoadMode::Copy => self.mlx.copy(tensor)?,
+            LoadMode::Lock | LoadMode::Copy => self.mlx.place(tensor)?,
         };
         let bytes = tensor.bytes().len();
         let (address, resident) = array.residency()?;
@@ -55,7 +55,7 @@ impl Constants {
         }
         *(if shared { &mut self.mapped_bytes } else { &mut self.copied_bytes }) += bytes as u64;
         let ty = ArrayType { dtype: tensor.dtype(), shape: tensor.shape().to_vec() };
-        let made = Tensor::new(array, ty);
+        let made = Kept::new(array, ty);
         self.known.insert(key, made.clone());
         Ok(made)
     }

@@ -86,7 +86,7 @@ impl<'a> Machine<'a> {
             Datum::Scalar(_) => None,
         });
         let recent = made.iter().flat_map(|list| &list[list.len().saturating_sub(STEPS_AT_ONCE)..]);
-        self.context.mlx.eval(carried.chain(recent).map(|tensor| &*tensor.array))
+        self.context.mlx.compute(carried.chain(recent).map(|tensor| &*tensor.array))
     }
 
     fn steps(&self, originals: &[ValueId], axis: i32) -> Result<usize, MlxError> {

@@ -1,6 +1,6 @@
 //! Outputs that stay where MLX computed them until somebody asks.
 
-use crate::values::Tensor;
+use crate::values::Kept;
 use pteron_runtime::{DeviceTensor, Result};
 use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
@@ -8,15 +8,15 @@ use std::any::Any;
 /// A computed MLX array as a value of the program.
 #[derive(Debug)]
 pub(crate) struct DeviceArray {
-    tensor: Tensor,
+    tensor: Kept,
 }
 
 impl DeviceArray {
-    pub(crate) fn new(tensor: Tensor) -> DeviceArray {
+    pub(crate) fn new(tensor: Kept) -> DeviceArray {
         DeviceArray { tensor }
     }
 
-    pub(crate) fn tensor(&self) -> &Tensor {
+    pub(crate) fn tensor(&self) -> &Kept {
         &self.tensor
     }
 }

@@ -1,8 +1,9 @@
 //! The one room with `unsafe`: the shim opened as a library, and handles of its arrays and functions as Rust values
 //! with one owner each. Everything outside sees safe types.
 //!
-//! Arrays are shared pointers on the other side. What is handed out of a run has been evaluated there, and an
-//! evaluated array is only read, so handles may move and be shared between threads.
+//! Arrays are shared pointers on the other side, and two kinds of values here. An [`Array`] may be yet to be computed:
+//! it is a node of a graph that MLX changes while it computes, on a stream of the thread that made it, so it never leaves
+//! that thread. A [`Ready`] one has been computed, is only read from then on, and may be shared between threads.
 
 #![allow(unsafe_code, reason = "calls into the shim; each block says why it holds")]
 
@@ -228,17 +229,18 @@ impl Shim {
     }
 
     /// A copy of host data in memory of MLX's own.
-    pub(crate) fn copy(&'static self, tensor: &HostTensor) -> Result<Array, MlxError> {
+    pub(crate) fn copy(&'static self, tensor: &HostTensor) -> Result<Ready, MlxError> {
         let shape = shape_of(tensor)?;
         let data = raw_data(tensor, &shape);
         let mut out = ptr::null_mut();
         // SAFETY: the data and the shape outlive the call, which copies both.
         self.checked(unsafe { (self.functions.copy)(&raw const data, &raw mut out) })?;
-        self.adopted(out)
+        // MLX makes an array of data as one that is available.
+        self.adopted(out).map(Ready)
     }
 
     /// Host data as an array that uses the same memory, where MLX can; it keeps the memory's owner alive.
-    pub(crate) fn wrap(&'static self, tensor: &HostTensor) -> Result<Array, MlxError> {
+    pub(crate) fn wrap(&'static self, tensor: &HostTensor) -> Result<Ready, MlxError> {
         let shape = shape_of(tensor)?;
         let data = raw_data(tensor, &shape);
         let owner = Box::into_raw(Box::new(tensor.bytes().clone())).cast();
@@ -246,11 +248,17 @@ impl Shim {
         // SAFETY: the shim calls `drop_bytes(owner)` exactly once, when MLX needs the memory no more, and until
         // then the owner keeps the data where it is. MLX does not write to memory that it does not own.
         self.checked(unsafe { (self.functions.wrap)(&raw const data, owner, drop_bytes, &raw mut out) })?;
-        self.adopted(out)
+        self.adopted(out).map(Ready)
     }
 
-    /// Computes arrays, and waits for them.
-    pub(crate) fn eval<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> Result<(), MlxError> {
+    /// Computes arrays, and waits for them: from here on threads may share them.
+    pub(crate) fn eval(&self, arrays: Vec<Array>) -> Result<Vec<Ready>, MlxError> {
+        self.compute(arrays.iter())?;
+        Ok(arrays.into_iter().map(Ready).collect())
+    }
+
+    /// Computes arrays that stay with the thread that made them.
+    pub(crate) fn compute<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> Result<(), MlxError> {
         let handles: Vec<*const RawArray> = arrays.map(|array| array.raw.as_ptr().cast_const()).collect();
         // SAFETY: the iterator borrows the owners of the handles.
         self.checked(unsafe { (self.functions.eval)(handles.as_ptr(), handles.len()) })
@@ -368,17 +376,55 @@ fn message(text: &str) -> *mut c_char {
     }
 }
 
-/// One handle of an MLX array.
+/// One handle of an MLX array, computed or not; it stays on its thread.
 pub(crate) struct Array {
     raw: NonNull<RawArray>,
     shim: &'static Shim,
 }
 
-// SAFETY: see the head of this file: the other side counts holders atomically, and arrays that leave the thread
-// which made them have been evaluated and are only read.
-unsafe impl Send for Array {}
+/// An array that has been computed. Only [`Shim::eval`] gives one, and what makes an array out of host data.
+#[derive(Debug)]
+pub(crate) struct Ready(Array);
+
+// SAFETY: the array's descriptor has the status "available", no primitive, no inputs and no event: `pteron_mlx_eval`
+// sees to that and refuses otherwise, and arrays of data are made so. In MLX 0.32 nothing writes to such a descriptor
+// or its elements again: to read it, to build a graph over it and to compute that graph (`eval_impl`, `array::wait`)
+// all look at the status first. Its memory is donated to a result only where descriptor and data have one holder,
+// which a handle keeps from being so. Both are held by `std::shared_ptr`, which counts atomically; handles are
+// released by whoever holds the `Ready` last, after all others have let go of it.
+unsafe impl Send for Ready {}
 // SAFETY: as above.
-unsafe impl Sync for Array {}
+unsafe impl Sync for Ready {}
+
+/// Reading, and building graphs: what can be done with any array.
+impl std::ops::Deref for Ready {
+    type Target = Array;
+
+    fn deref(&self) -> &Array {
+        &self.0
+    }
+}
+
+impl Ready {
+    /// The same array as an operand of this thread.
+    pub(crate) fn into_array(self) -> Array {
+        self.0
+    }
+}
+
+/// Does not compile if somebody makes arrays that are yet to be computed `Send` or `Sync`: which of two impls is meant
+/// would not be clear then.
+const _: () = {
+    trait Stays<Which> {
+        const HERE: () = ();
+    }
+    struct Leaves;
+    struct IsSeen;
+    impl<T> Stays<()> for T {}
+    impl<T: Send> Stays<Leaves> for T {}
+    impl<T: Sync> Stays<IsSeen> for T {}
+    <Array as Stays<_>>::HERE
+};
 
 impl Array {
     fn into_raw(self) -> *mut RawArray {

@@ -2,19 +2,20 @@
 //!
 //! A run builds a lazy graph, on the caller's thread and stream, and then computes in two goes: first what the guards
 //! say, while nothing has been changed yet, then the outputs and the new state. Nothing is left to be computed when
-//! `run` returns, so a session may move to another thread.
+//! `run` returns, and only computed arrays are kept ([`Kept`]), so a session may move to another thread.
 
 use crate::calls::Mlx;
 use crate::compiled::{Compile, Compiled, PieceId, Replays};
 use crate::constants::Constants;
 use crate::device::DeviceArray;
 use crate::error::MlxError;
+use crate::ffi::Ready;
 use crate::lower::Guard;
-use crate::machine::{Context, Guarded, Way, joined, walk};
+use crate::machine::{Context, Effects, Guarded, Way, joined, walk};
 use crate::numbers::to_value;
 use crate::pieces::{Piece, Pieces};
-use crate::state::{MlxState, changed, known};
-use crate::values::{ArrayType, Datum, Tensor};
+use crate::state::{Contents, MlxState, known};
+use crate::values::{ArrayType, Datum, Held, Kept, Tensor};
 use pteron_format::Limits;
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
@@ -74,7 +75,7 @@ impl GraphSet {
 pub(crate) struct LoadedMlx {
     set: Arc<GraphSet>,
     /// By graph, in the graph's order.
-    constants: Vec<Vec<Tensor>>,
+    constants: Vec<Vec<Kept>>,
     compile: Compile,
     compiled: Compiled,
     mapped_bytes: u64,
@@ -128,28 +129,59 @@ impl LoadedMlx {
         check_arguments(&graph.module.main, inputs)?;
         let mlx = self.set.mlx;
         let inputs = inputs.iter().map(|value| argument(&mlx, value)).collect::<Result<Vec<_>>>()?;
-        let mut contents = state.begin()?;
+        let contents = state.begin()?;
         // A listener wants to hear of every node.
         let way = match control.trace {
             Some(_) => Way::Walked,
             None => Way::Replayed(Replays { set: &self.set, compiled: &self.compiled, when: self.compile }),
         };
         let context = self.set.context(id, control, contents.bytes_outside(id), way);
-        let buffers = std::mem::take(&mut contents.buffers[id.0]);
-        let walked = walk(context, &self.constants[id.0], inputs, buffers, &mut contents.effects)?;
-        contents.buffers[id.0] = walked.updates;
+        let Contents { mut buffers, effects } = contents;
+        let held = std::mem::take(&mut buffers[id.0]).into_iter().map(Tensor::from).collect();
+        let mut effects = effects.map(&mut |array| Ok(Held::Ready(array)))?;
+        let walked = walk(context, &self.constants[id.0], inputs, held, &mut effects)?;
         check_guards(&mlx, walked.guards)?;
         control.check()?;
         if control.last {
             state.give_up();
         }
-        let outputs = walked.outputs;
-        let arrays = outputs.iter().filter_map(Datum::as_tensor).map(|tensor| &*tensor.array);
-        mlx.eval(arrays.chain(changed(&contents, id)?)).map_err(|error| {
+        let left = Left { outputs: walked.outputs, updates: walked.updates, effects };
+        let left = left.computed(&mlx).map_err(|error| {
             Error::Invalid(format!("method `{}`, delegate {}: {error}", graph.method, graph.delegate))
         })?;
-        state.finish(contents);
-        Ok(outputs.into_iter().map(to_value_of).collect())
+        buffers[id.0] = left.updates;
+        state.finish(Contents { buffers, effects: left.effects });
+        Ok(left.outputs.into_iter().map(to_value_of).collect())
+    }
+}
+
+/// What a run leaves behind.
+struct Left<A> {
+    outputs: Vec<Datum<A>>,
+    updates: Vec<Tensor<A>>,
+    effects: Effects<A>,
+}
+
+impl<A> Left<A> {
+    fn map<B>(self, to: &mut impl FnMut(A) -> Result<B, MlxError>) -> Result<Left<B>, MlxError> {
+        Ok(Left {
+            outputs: self.outputs.into_iter().map(|datum| datum.map(to)).collect::<Result<_, _>>()?,
+            updates: self.updates.into_iter().map(|tensor| tensor.map(to)).collect::<Result<_, _>>()?,
+            effects: self.effects.map(to)?,
+        })
+    }
+}
+
+impl Left<Held> {
+    /// The same, computed in one go.
+    fn computed(self, mlx: &Mlx) -> Result<Left<Arc<Ready>>, MlxError> {
+        let mut held = Vec::new();
+        let places = self.map(&mut |array| {
+            held.push(array);
+            Ok(())
+        })?;
+        let mut ready = mlx.eval(held)?.into_iter();
+        places.map(&mut |()| ready.next().ok_or_else(|| MlxError::Invalid("an array went missing".into())))
     }
 }
 
@@ -197,15 +229,15 @@ fn argument(mlx: &Mlx, value: &Value) -> Result<Datum> {
     if let Value::Device(tensor) = value
         && let Some(array) = tensor.as_any().downcast_ref::<DeviceArray>()
     {
-        return Ok(Datum::Tensor(array.tensor().clone()));
+        return Ok(Datum::Tensor(array.tensor().clone().into()));
     }
     let tensor = value.to_tensor()?;
     let tensor = tensor.ok_or_else(|| MlxError::Invalid(format!("{} as input", value.describe())))?;
     let ty = ArrayType { dtype: tensor.dtype(), shape: tensor.shape().to_vec() };
-    Ok(Datum::Tensor(Tensor::new(mlx.copy(&tensor)?, ty)))
+    Ok(Datum::Tensor(Tensor::new(mlx.place(&tensor)?, ty)))
 }
 
-fn to_value_of(datum: Datum) -> Value {
+fn to_value_of(datum: Datum<Arc<Ready>>) -> Value {
     match datum {
         Datum::Tensor(tensor) => Value::Device(Arc::new(DeviceArray::new(tensor))),
         Datum::Scalar(scalar) => to_value(scalar),

@@ -10,7 +10,7 @@ use crate::ffi::Array;
 use crate::lower::{self, Guard, Operands};
 use crate::numbers;
 use crate::pieces::Piece;
-use crate::values::{ArrayType, Datum, Tensor, Values};
+use crate::values::{ArrayType, Datum, Held, Kept, Tensor, Values};
 use pteron_format::Limits;
 use pteron_ir::op::ResultKind;
 use pteron_ir::text::Printer;
@@ -18,15 +18,24 @@ use pteron_ir::{Block, Graph, Node, Op, Symbols, Type, TypeSource, ValueId, infe
 use pteron_runtime::backend::{GraphId, RunControl, Step};
 use pteron_runtime::reference::{BlockLife, extent, work};
 use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
-use std::sync::Arc;
 
 /// What ops change besides their results.
 #[derive(Clone, Debug)]
-pub(crate) struct Effects {
+pub(crate) struct Effects<A = Held> {
     /// The off-graph cache, where the session has one.
-    pub(crate) cache: Option<Cache>,
+    pub(crate) cache: Option<Cache<A>>,
     /// The key of the random generator.
-    pub(crate) key: Arc<Array>,
+    pub(crate) key: A,
+}
+
+impl<A> Effects<A> {
+    /// The same with other holders of the arrays.
+    pub(crate) fn map<B>(
+        self,
+        to: &mut impl FnMut(A) -> Result<B, MlxError>,
+    ) -> Result<Effects<B>, MlxError> {
+        Ok(Effects { cache: self.cache.map(|cache| cache.map(to)).transpose()?, key: to(self.key)? })
+    }
 }
 
 /// What a walk needs besides its arguments.
@@ -104,7 +113,7 @@ impl Note {
 /// Walks a graph.
 pub(crate) fn walk(
     context: Context<'_>,
-    constants: &[Tensor],
+    constants: &[Kept],
     inputs: Vec<Datum>,
     buffers: Vec<Tensor>,
     effects: &mut Effects,
@@ -112,7 +121,7 @@ pub(crate) fn walk(
     let graph = context.graph;
     let mut machine = Machine::new(context, effects);
     for (constant, tensor) in graph.constants.iter().zip(constants) {
-        machine.values.set(constant.value, Datum::Tensor(tensor.clone()));
+        machine.values.set(constant.value, Datum::Tensor(tensor.clone().into()));
     }
     for (input, datum) in graph.inputs.iter().zip(inputs) {
         machine.values.set(input.value, datum);
@@ -202,7 +211,7 @@ impl<'a> Machine<'a> {
         let taken = taken.collect::<Result<Vec<Datum>>>()?;
         let Some(replayed) = replays.run(id, piece, &taken, &self.effects.key)? else { return Ok(false) };
         drop(taken);
-        self.effects.key = Arc::new(replayed.key);
+        self.effects.key = replayed.key.into();
         if let Some((found, notes)) = replayed.guards {
             self.guards.push(Guarded { found, notes });
         }
@@ -309,7 +318,7 @@ impl<'a> Machine<'a> {
         match &node.op {
             Op::RandomBits { seed: None, width, .. } => {
                 let (kept, bits) = lower::draw(&operands, &self.effects.key, *width)?;
-                self.effects.key = Arc::new(kept);
+                self.effects.key = kept.into();
                 Ok(vec![bits])
             }
             Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } => {

@@ -3,10 +3,10 @@
 
 use crate::cache::Cache;
 use crate::calls::Mlx;
-use crate::error::MlxError;
+use crate::ffi::Ready;
 use crate::lower::key_of;
 use crate::machine::Effects;
-use crate::values::{ArrayType, Tensor};
+use crate::values::{ArrayType, Kept};
 use pteron_format::Limits;
 use pteron_ir::Type;
 use pteron_runtime::backend::{
@@ -31,20 +31,20 @@ pub(crate) struct MlxState {
 #[derive(Clone)]
 pub(crate) struct Contents {
     /// By graph, in the graph's order.
-    pub(crate) buffers: Vec<Vec<Tensor>>,
-    pub(crate) effects: Effects,
+    pub(crate) buffers: Vec<Vec<Kept>>,
+    pub(crate) effects: Effects<Arc<Ready>>,
 }
 
 impl Contents {
     fn bytes(&self) -> u64 {
-        let buffers = self.buffers.iter().flatten().map(Tensor::bytes);
+        let buffers = self.buffers.iter().flatten().map(Kept::bytes);
         buffers.sum::<u64>() + self.effects.cache.as_ref().map_or(0, Cache::bytes)
     }
 
     /// Bytes of the buffers of all other graphs.
     pub(crate) fn bytes_outside(&self, graph: GraphId) -> u64 {
         let others = self.buffers.iter().enumerate().filter(|(index, _)| *index != graph.0);
-        others.flat_map(|(_, buffers)| buffers).map(Tensor::bytes).sum()
+        others.flat_map(|(_, buffers)| buffers).map(Kept::bytes).sum()
     }
 }
 
@@ -82,7 +82,7 @@ impl MlxState {
                     return Err(Error::Limit { what, limit, found: total, allowed: limits.live_bytes });
                 }
                 let tensor = HostTensor::zeros(ty.dtype, ty.shape.clone())?;
-                zeros.push(Tensor::new(mlx.copy(&tensor)?, ty));
+                zeros.push(Kept::new(mlx.place(&tensor)?, ty));
             }
             buffers.push(zeros);
         }
@@ -180,7 +180,7 @@ impl State for MlxState {
             let (wanted, given) = (slot.ty.to_string(), given.to_string());
             return Err(Error::BufferType { buffer: buffer.clone(), wanted, given });
         }
-        *slot = Tensor::new(mlx.copy(value)?, given);
+        *slot = Kept::new(mlx.place(value)?, given);
         Ok(())
     }
 
@@ -243,11 +243,4 @@ impl State for MlxState {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
-}
-
-/// All arrays that a run of a graph may have changed.
-pub(crate) fn changed(contents: &Contents, graph: GraphId) -> Result<Vec<&crate::ffi::Array>, MlxError> {
-    let buffers = contents.buffers.get(graph.0).ok_or_else(|| MlxError::Invalid("no such graph".into()))?;
-    let cache = contents.effects.cache.iter().flat_map(Cache::arrays);
-    Ok(buffers.iter().map(|tensor| &*tensor.array).chain([&*contents.effects.key]).chain(cache).collect())
 }

@@ -1,10 +1,13 @@
-//! What a graph's values are while it runs on MLX: arrays with the types that the type rules gave them, and numbers.
+//! What a graph's values are while it runs on MLX: arrays with the types that the type rules gave them, and numbers. A
+//! walk holds arrays that may be yet to be computed ([`Held`]); what outlives it holds computed ones ([`Kept`]).
 
 use crate::error::{MlxError, invalid};
-use crate::ffi::Array;
+use crate::ffi::{Array, Ready};
 use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::{Dim, TensorType, Type, TypeSource, ValueId};
 use pteron_tensor::{DType, Scalar, element_count};
+use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Dtype and sizes of a tensor at hand.
@@ -32,17 +35,63 @@ impl std::fmt::Display for ArrayType {
     }
 }
 
+/// An array in the hands of a walk.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    /// Made by the walk, perhaps yet to be computed.
+    Made(Rc<Array>),
+    /// Computed before, and perhaps shared with other threads.
+    Ready(Arc<Ready>),
+}
+
+impl Deref for Held {
+    type Target = Array;
+
+    fn deref(&self) -> &Array {
+        match self {
+            Held::Made(array) => array,
+            Held::Ready(array) => array,
+        }
+    }
+}
+
+impl From<Array> for Held {
+    fn from(array: Array) -> Held {
+        Held::Made(Rc::new(array))
+    }
+}
+
+impl From<Ready> for Held {
+    fn from(array: Ready) -> Held {
+        Held::Ready(Arc::new(array))
+    }
+}
+
 /// An array and its type.
 #[derive(Clone, Debug)]
-pub(crate) struct Tensor {
-    pub(crate) array: Arc<Array>,
+pub(crate) struct Tensor<A = Held> {
+    pub(crate) array: A,
     pub(crate) ty: Arc<ArrayType>,
 }
 
-impl Tensor {
+/// A tensor that outlives its run: weights, state, outputs.
+pub(crate) type Kept = Tensor<Arc<Ready>>;
+
+impl From<Kept> for Tensor {
+    fn from(kept: Kept) -> Tensor {
+        Tensor { array: Held::Ready(kept.array), ty: kept.ty }
+    }
+}
+
+impl<A> Tensor<A> {
     /// An array of a type that is known to be its own.
-    pub(crate) fn new(array: Array, ty: ArrayType) -> Tensor {
-        Tensor { array: Arc::new(array), ty: Arc::new(ty) }
+    pub(crate) fn new(array: impl Into<A>, ty: ArrayType) -> Tensor<A> {
+        Tensor { array: array.into(), ty: Arc::new(ty) }
+    }
+
+    /// The same with another holder of the array.
+    pub(crate) fn map<B>(self, to: &mut impl FnMut(A) -> Result<B, MlxError>) -> Result<Tensor<B>, MlxError> {
+        Ok(Tensor { array: to(self.array)?, ty: self.ty })
     }
 
     /// Bytes of the elements.
@@ -53,9 +102,19 @@ impl Tensor {
 
 /// What a value is.
 #[derive(Clone, Debug)]
-pub(crate) enum Datum {
-    Tensor(Tensor),
+pub(crate) enum Datum<A = Held> {
+    Tensor(Tensor<A>),
     Scalar(Scalar),
+}
+
+impl<A> Datum<A> {
+    /// The same with another holder of the array.
+    pub(crate) fn map<B>(self, to: &mut impl FnMut(A) -> Result<B, MlxError>) -> Result<Datum<B>, MlxError> {
+        Ok(match self {
+            Datum::Tensor(tensor) => Datum::Tensor(tensor.map(to)?),
+            Datum::Scalar(scalar) => Datum::Scalar(scalar),
+        })
+    }
 }
 
 impl Datum {

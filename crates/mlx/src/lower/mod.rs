@@ -19,7 +19,7 @@ pub(crate) use elementwise::scalar_tensor;
 
 use crate::calls::{Call, Mlx};
 use crate::error::{MlxError, invalid};
-use crate::ffi::{Array, Attributes, DeviceKind};
+use crate::ffi::{Array, Attributes, DeviceKind, Ready};
 use crate::values::{ArrayType, Tensor, Values};
 use linear::Axes;
 use pteron_ir::op::{FloatArg, IntArg};
@@ -483,6 +483,6 @@ pub(crate) fn draw(on: &Operands<'_>, key: &Array, width: i32) -> Result<(Array,
 }
 
 /// The key of a generator at its seed.
-pub(crate) fn key_of(mlx: &Mlx, seed: u64) -> Lowered {
-    mlx.copy(&elementwise::random_key(seed)?)
+pub(crate) fn key_of(mlx: &Mlx, seed: u64) -> Result<Ready, MlxError> {
+    mlx.place(&elementwise::random_key(seed)?)
 }

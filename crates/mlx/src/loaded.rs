@@ -2,7 +2,8 @@
 //!
 //! A run builds a lazy graph, on the caller's thread and stream, and then computes in two goes: first what the guards
 //! say, while nothing has been changed yet, then the outputs and the new state. Nothing is left to be computed when
-//! `run` returns, and only computed arrays are kept ([`Kept`]), so a session may move to another thread.
+//! `run` returns, and only computed arrays are kept ([`Kept`]), so a session may move to another thread. A run that ends
+//! otherwise, by an error or a panic of a listener, leaves the state as it was at the last commit.
 
 use crate::calls::Mlx;
 use crate::compiled::{Compile, Compiled, PieceId, Replays};
@@ -244,6 +245,21 @@ fn to_value_of(datum: Datum<Arc<Ready>>) -> Value {
     }
 }
 
+/// A run under way: takes back what runs since the last commit have made unless it succeeds, also where it ends by a
+/// panic, of which nobody tells the state.
+struct Attempt<'a> {
+    state: &'a mut MlxState,
+    succeeded: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.state.rollback();
+        }
+    }
+}
+
 impl Loaded for LoadedMlx {
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
         let state = MlxState::new(self.set.mlx, self.set.graphs.clone(), options, &self.set.limits)?;
@@ -261,16 +277,10 @@ impl Loaded for LoadedMlx {
         let state = state.as_any_mut().downcast_mut::<MlxState>();
         let state = state.filter(|state| state.is_of(&self.set.graphs)).ok_or(Error::ForeignState)?;
         outputs.clear();
-        match self.run_pending(graph, state, inputs, control) {
-            Ok(results) => {
-                *outputs = results;
-                Ok(())
-            }
-            Err(error) => {
-                state.rollback();
-                Err(error)
-            }
-        }
+        let mut attempt = Attempt { state, succeeded: false };
+        *outputs = self.run_pending(graph, attempt.state, inputs, control)?;
+        attempt.succeeded = true;
+        Ok(())
     }
 
     fn memory(&self) -> MemoryReport {

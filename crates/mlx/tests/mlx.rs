@@ -13,9 +13,11 @@ use pte::{File, Method, f32s, i64s};
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, Ssa, ValueId, parse_graph};
 use pteron_mlx::{Compile, MlxBackend, MlxOptions};
+use pteron_runtime::backend::{GraphId, RunControl, Step, Trace};
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{BufferId, Error, LoadMode, Options, Placement, Program, Scope, Session, Value};
 use pteron_tensor::{DType, HostTensor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What the maker of test files loads them with.
@@ -114,6 +116,43 @@ fn state_stays_and_an_error_takes_it_back() {
         step(&mut fork, 5.0, 0).unwrap();
         assert_eq!((sum(&fork)[0], sum(&session)[0]), (6.0, 1.0));
     }
+}
+
+/// Panics at the first step of the second delegate.
+struct Panics;
+
+impl Trace for Panics {
+    fn step(&self, step: &Step<'_>) {
+        assert!(step.graph == GraphId(0), "the listener has had enough");
+    }
+}
+
+#[test]
+fn a_listener_that_panics_leaves_the_state_as_before() {
+    let mut file = File::default();
+    file.name("table", &f32s(&[3, 2], &[0.0; 6]));
+    let mut method = Method::new("forward");
+    let (x, index) = (method.tensor(DType::F32, &[2]), method.tensor(DType::I64, &[1]));
+    let outs = [method.tensor(DType::F32, &[1, 2]), method.tensor(DType::F32, &[1, 2])];
+    method.input(x);
+    method.input(index);
+    for out in outs {
+        method.output(out);
+        method.delegate(&mut file, COUNTER, &[x, index, out]);
+    }
+    file.add(method);
+    let options = options(Compile::Never, LoadMode::Map);
+    let program = Program::load("test.pte", file.bytes(), &[], &options).unwrap();
+    let mut session = program.session().unwrap();
+    step(&mut session, 1.0, 0).unwrap();
+    let inputs = [f32s(&[2], &[5.0, 5.0]).into(), i64s(&[1], &[0]).into()];
+    let control = RunControl { trace: Some(Arc::new(Panics)), ..RunControl::default() };
+    let panicked = catch_unwind(AssertUnwindSafe(|| session.run_with("forward", &inputs, &control)));
+    assert!(panicked.is_err());
+    assert_eq!(sum(&session), [1.0, -1.0]);
+    // What the first delegate had made of its buffer does not come back with the next run.
+    assert_eq!(step(&mut session, 1.0, 0).unwrap(), [2.0, -2.0]);
+    assert_eq!(sum(&session), [2.0, -2.0]);
 }
 
 #[test]

@@ -13,12 +13,12 @@ mod error;
 mod fuzz;
 mod interop;
 mod language;
-mod miri;
 mod mlx_setup;
 mod mutate;
 mod parallel;
 mod real_models;
 mod sample;
+mod sanitize;
 mod schemas;
 mod stamp;
 mod start;
@@ -45,7 +45,7 @@ enum Command {
     Mutate(mutate::Arguments),
     MutateWorker(mutate::WorkerArguments),
     Fuzz(fuzz::Arguments),
-    Miri(miri::Arguments),
+    Sanitize(sanitize::Arguments),
     MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
     Bench(bench::Arguments),
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Command::Mutate(arguments) => mutate::run(&arguments),
         Command::MutateWorker(arguments) => mutate::work(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
-        Command::Miri(arguments) => miri::run(&arguments),
+        Command::Sanitize(arguments) => sanitize::run(&arguments),
         Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -72,7 +72,8 @@ pub(crate) fn build_pteron() -> Result<PathBuf> {
     executable.ok_or_else(|| Error::message("cargo build made no executable"))
 }
 
-fn executable_of(message: &str) -> Option<PathBuf> {
+/// The program that a message of cargo says it has made.
+pub(crate) fn executable_of(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     message.get("executable")?.as_str().map(PathBuf::from)
 }

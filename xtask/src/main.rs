@@ -22,6 +22,7 @@ mod sanitize;
 mod schemas;
 mod stamp;
 mod start;
+mod tidy;
 mod vectors;
 mod workspace;
 
@@ -46,6 +47,7 @@ enum Command {
     MutateWorker(mutate::WorkerArguments),
     Fuzz(fuzz::Arguments),
     Sanitize(sanitize::Arguments),
+    Tidy(tidy::Arguments),
     MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
     Bench(bench::Arguments),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::MutateWorker(arguments) => mutate::work(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Sanitize(arguments) => sanitize::run(&arguments),
+        Command::Tidy(arguments) => tidy::run(&arguments),
         Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

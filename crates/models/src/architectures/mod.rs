@@ -10,7 +10,8 @@
 //! 2. Its `read`, from a [`Config`] with the defaults that the family's own code has, and its row in [`FAMILIES`].
 //! 3. Its test: a small one with its twin in plain loops in `tests/small`, so that every chunking and dtype is tried.
 //!
-//! Nothing else changes: export, metadata, quantisation and runners know no architecture.
+//! For checkpoints in folders nothing else changes: export, metadata, quantisation and runners know no architecture. GGUF has
+//! names of its own for tensors and settings, so that a family needs its entries in `checkpoint/src/gguf` too.
 
 mod gemma3;
 mod gemma4;

@@ -48,7 +48,7 @@ impl Residence {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
 mod system {
     fn page_size() -> usize {
         // SAFETY: a question without arguments in memory.
@@ -87,7 +87,8 @@ mod system {
     }
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+// Miri is a system that is not asked either.
+#[cfg(any(miri, not(any(target_os = "linux", target_os = "android"))))]
 mod system {
     /// This system is not asked.
     pub(super) fn lock(_: &[u8]) -> bool {

@@ -20,6 +20,10 @@ fn registry() -> Registry {
     registry
 }
 
+/// Sessions that are tried. Miri has time for a few, with less in each of them.
+const CASES: u32 = if cfg!(miri) { 3 } else { 100 };
+/// What happens in one at most.
+const EVENTS: usize = if cfg!(miri) { 10 } else { 40 };
 const CAPACITY: usize = 150;
 const WINDOW: usize = 7;
 const MAX_WRITE: usize = 6;
@@ -112,10 +116,10 @@ fn read(session: &mut Session, tokens: usize, at: [usize; 2], seed: usize) -> Re
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
-    fn both_backends_hold_the_same(events in prop::collection::vec(event(), 1..40), rounded in any::<bool>()) {
+    fn both_backends_hold_the_same(events in prop::collection::vec(event(), 1..EVENTS), rounded in any::<bool>()) {
         let dtype = rounded.then_some(DType::BF16);
         let mut sessions = ["reference", "cpu"].map(|backend| session(&program(backend), dtype));
         let mut snapshots = None;

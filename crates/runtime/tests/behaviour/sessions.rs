@@ -124,7 +124,7 @@ fn sessions_of_64_threads_give_what_one_gives() {
         (0..20).map(|n| step(&mut session, n as f32 * 0.1, n % 3).unwrap()).collect()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..64)
+        let threads: Vec<_> = (0..if cfg!(miri) { 4 } else { 64 })
             .map(|_| {
                 scope.spawn(|| {
                     let mut session = program.session().unwrap();
@@ -328,6 +328,9 @@ impl Bits for Value {
 
 #[test]
 fn memory_and_work_are_limited() {
+    // Miri takes a minute for a million numbers.
+    const SIDE: usize = if cfg!(miri) { 64 } else { 1024 };
+    const NUMBERS: u64 = (SIDE * SIDE) as u64;
     let graph = r#"
 graph "forward"
   input %0 "x": f32[1]
@@ -337,10 +340,11 @@ graph "forward"
 }
 output %2 "out": f32[1024, 1024]
 "#;
+    let graph = &graph.replace("1024", &SIDE.to_string());
     let run = |limits: Limits| {
         let mut file = File::default();
         let mut method = Method::new("forward");
-        let (x, out) = (method.tensor(DType::F32, &[1]), method.tensor(DType::F32, &[1024, 1024]));
+        let (x, out) = (method.tensor(DType::F32, &[1]), method.tensor(DType::F32, &[SIDE as i32; 2]));
         method.input(x);
         method.delegate(&mut file, graph, &[x, out]);
         method.output(out);
@@ -349,9 +353,9 @@ output %2 "out": f32[1024, 1024]
         program.session()?.run("forward", &[f32s(&[1], &[1.0]).into()])
     };
     run(Limits::default()).unwrap();
-    let error = run(Limits { live_bytes: 6 << 20, ..Limits::default() }).unwrap_err().to_string();
+    let error = run(Limits { live_bytes: 6 * NUMBERS, ..Limits::default() }).unwrap_err().to_string();
     assert!(error.contains("live_bytes"), "{error}");
-    let error = run(Limits { work: 1 << 20, ..Limits::default() }).unwrap_err().to_string();
+    let error = run(Limits { work: NUMBERS, ..Limits::default() }).unwrap_err().to_string();
     assert!(error.contains("`work`"), "{error}");
 }
 

@@ -9,8 +9,8 @@ use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
 use pteron_models::architectures::{Gemma3, Llama};
 use pteron_models::shapes::tiny;
-use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, RandomWeights};
-use pteron_runtime::{Options, Program, RunControl};
+use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, Quantization, RandomWeights};
+use pteron_runtime::{Options, Precision, Program, RunControl};
 use pteron_tensor::{Bytes, DType};
 use std::sync::Arc;
 
@@ -95,6 +95,31 @@ pub(crate) fn models() -> impl Iterator<Item = (String, LanguageModel)> {
         })
     };
     ["reference", "cpu"].into_iter().flat_map(on)
+}
+
+/// A model with packed matrices on the cpu backend, rounded as `run` and `chat` do it.
+pub(crate) fn packed(
+    architecture: &dyn Architecture,
+    quantization: Quantization,
+    activations: DType,
+    kv: KvCache,
+) -> LanguageModel {
+    let (context, chunk) = (CONTEXT, CHUNK);
+    let options = ModelOptions {
+        activations,
+        cache: activations,
+        context,
+        chunk,
+        quantization,
+        kv,
+        ..ModelOptions::default()
+    };
+    let model = Model::build(architecture, Arc::new(RandomWeights::new(7)), options).unwrap();
+    let mut bytes = Vec::new();
+    model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
+    let mut options = Options { precision: Precision::Fast, ..Options::default() };
+    options.registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+    LanguageModel::new(Program::load("tiny.pte", Bytes::copy_of(&bytes), &[], &options).unwrap()).unwrap()
 }
 
 pub(crate) fn model_with(caches: Caches, logits: Logits, context: usize) -> LanguageModel {

@@ -1,4 +1,4 @@
-//! Random typed ops on the reference backend and on the CPU backend: they must agree.
+//! Random typed ops and programs on the reference backend and on the CPU backend: they must agree.
 
 #![no_main]
 
@@ -13,7 +13,13 @@ use std::sync::OnceLock;
 static BACKEND: OnceLock<Cpu> = OnceLock::new();
 
 fuzz_target!(|data: &[u8]| {
-    if let Err(difference) = differential::check(data, BACKEND.get_or_init(Cpu::best)) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    let backend = BACKEND.get_or_init(Cpu::best);
+    let checked = match kind % 2 {
+        0 => differential::check(rest, backend).map(drop),
+        _ => differential::programs::check_program(rest, backend).map(drop),
+    };
+    if let Err(difference) = checked {
         panic!("{}", difference.0);
     }
 });

@@ -6,7 +6,7 @@
 #[path = "../../runtime/tests/graphs/mod.rs"]
 mod graphs;
 
-use graphs::Trial;
+use graphs::{Trial, buffer};
 use pteron_cpu::{Cpu, Path};
 use pteron_runtime::Value;
 use pteron_runtime::backend::Backend;
@@ -135,6 +135,34 @@ output %2 "y": f32[3, 4]
             assert_eq!(floats(&outputs[0]), wanted, "{name}");
         }
         assert_eq!(trial.buffer(0, "kept"), f32s(&[4], &[0.0; 4]), "{name}");
+    }
+}
+
+/// What may be a view of one buffer goes into another, while that one's old contents go into the first.
+#[test]
+fn buffers_that_change_places_are_put_aside_first() {
+    for op in ["contiguous(x=%0)", "reshape(x=%0, shape=[-1])", "id_copy(x=%0)", "neg(x=%0)"] {
+        let text = format!(
+            r#"graph "forward"
+  buffer %0 "a": f32[2] -> %1
+  buffer %1 "b": f32[2] -> %2
+{{
+  %2: f32[2] = {op}
+}}
+output %2 "y": f32[2]
+"#
+        );
+        for (name, backend) in backends() {
+            let mut trial = Trial::of(&[&text], &[], backend.as_ref());
+            let (a, b) = (f32s(&[2], &[1.0, 2.0]), f32s(&[2], &[3.0, 4.0]));
+            trial.state.write(&buffer(0, "a"), &a).unwrap();
+            trial.state.write(&buffer(0, "b"), &b).unwrap();
+            let outputs = trial.run(0, &[]).unwrap();
+            assert_eq!(trial.buffer(0, "a"), b, "{name}: {op}");
+            assert_eq!(floats(&outputs[0]), trial.buffer(0, "b").as_slice::<f32>().unwrap(), "{name}: {op}");
+            let sign = if op.starts_with("neg") { -1.0 } else { 1.0 };
+            assert_eq!(trial.buffer(0, "b"), f32s(&[2], &[sign, 2.0 * sign]), "{name}: {op}");
+        }
     }
 }
 

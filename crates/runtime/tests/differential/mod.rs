@@ -1,11 +1,15 @@
-//! Random typed graphs, op by op on two backends: the reference backend says what is right, and another one is given
-//! the same op with the same operands. Op by op, because a difference that is allowed in one would grow in the next.
+//! Random typed ops and programs on two backends: the reference backend says what is right, and another one is given the
+//! same with the same operands. All ops are tried one by one, because a difference that is allowed in one would grow in
+//! the next; whole programs ([`programs`]) are made of those that leave no room for one.
 //!
-//! Graphs come out of random bytes, so that whatever shrinks the bytes shrinks the graph. The fuzz target `backends`
-//! and a test share this.
+//! Both come out of random bytes, so that whatever shrinks the bytes shrinks the graph. The fuzz targets `cpu` and `mlx`
+//! and tests share this.
 
 #[path = "../graphs/mod.rs"]
 mod graphs;
+#[allow(dead_code)] // each test file uses its part
+pub(crate) mod programs;
+mod session;
 
 use pteron_ir::op::{Field, FieldKind, FloatArg, IndexArg, IntArg, OffsetArg};
 use pteron_ir::{Builder, Dim, Graph, Op, OpKind, Output, Ssa, TensorType, Type, TypeSource, ValueId};
@@ -193,17 +197,24 @@ impl Operands {
 }
 
 fn random_tensor(source: &mut Source<'_>, dtype: DType, shape: &[usize]) -> HostTensor {
-    let count: usize = shape.iter().product();
     let step = f32::from(source.byte()) / 64.0;
-    let number = |at: usize| ((at as f32 * 0.37 + step) * 2.7).sin() * 3.0;
-    let whole = |at: usize| (number(at) * 1.3) as i64;
+    let number = |at: usize| f64::from(((at as f32 * 0.37 + step) * 2.7).sin() * 3.0);
+    match dtype.is_float() || dtype == DType::Bool {
+        true => of_numbers(dtype, shape, number),
+        false => of_numbers(dtype, shape, |at| (number(at) as f32 * 1.3).trunc().into()),
+    }
+}
+
+/// A tensor whose elements are the numbers nearest to what a function gives; a bool holds where one is positive.
+fn of_numbers(dtype: DType, shape: &[usize], number: impl Fn(usize) -> f64) -> HostTensor {
+    let count: usize = shape.iter().product();
     let bytes: Vec<u8> = (0..count)
         .flat_map(|at| match dtype {
-            DType::F32 => number(at).to_le_bytes().to_vec(),
-            DType::F16 => half::f16::from_f32(number(at)).to_le_bytes().to_vec(),
-            DType::BF16 => half::bf16::from_f32(number(at)).to_le_bytes().to_vec(),
+            DType::F32 => (number(at) as f32).to_le_bytes().to_vec(),
+            DType::F16 => half::f16::from_f64(number(at)).to_le_bytes().to_vec(),
+            DType::BF16 => half::bf16::from_f64(number(at)).to_le_bytes().to_vec(),
             DType::Bool => vec![u8::from(number(at) > 0.0)],
-            _ => whole(at).to_le_bytes()[..dtype.size()].to_vec(),
+            _ => (number(at) as i64).to_le_bytes()[..dtype.size()].to_vec(),
         })
         .collect();
     HostTensor::new(dtype, shape.to_vec(), Bytes::copy_of(&bytes)).unwrap_or_else(|error| panic!("{error}"))
@@ -340,9 +351,7 @@ fn compare(op: &Op<Ssa>, operands: &[(ValueId, Value)], wanted: &Value, got: &Va
     let (Ok(Some(wanted)), Ok(Some(got))) = (wanted.to_tensor(), got.to_tensor()) else {
         return if wanted.as_int() == got.as_int() { Ok(()) } else { Err(format!("{got:?} for {wanted:?}")) };
     };
-    if (wanted.dtype(), wanted.shape()) != (got.dtype(), got.shape()) {
-        return Err(format!("{} {:?} for {} {:?}", got.dtype(), got.shape(), wanted.dtype(), wanted.shape()));
-    }
+    same_type(&wanted, &got)?;
     let given: Vec<f64> =
         operands.iter().filter_map(|pair| pair.1.to_tensor().ok()?).flat_map(|x| numbers(&x)).collect();
     let finite = given.iter().all(|number| number.is_finite());
@@ -396,13 +405,20 @@ fn compare(op: &Op<Ssa>, operands: &[(ValueId, Value)], wanted: &Value, got: &Va
         Op::Var { .. } | Op::Std { .. } => scale = largest(&given).max(largest(&given).powi(2)),
         _ => {}
     }
+    close(&wanted, &got, scale)
+}
+
+/// Refuses tensors that are not the same as far as their dtype can tell: up to a share of the largest element, or of
+/// `scale` where that is more.
+fn close(wanted: &HostTensor, got: &HostTensor, scale: f64) -> Result<(), String> {
+    same_type(wanted, got)?;
     let share = match wanted.dtype() {
         DType::F16 => 4e-3,
         DType::BF16 => 3e-2,
         DType::F32 => 1e-4,
         _ => 0.0,
     };
-    let (wanted, got) = (numbers(&wanted), numbers(&got));
+    let (wanted, got) = (numbers(wanted), numbers(got));
     let allowed = share * largest(&wanted).max(scale);
     for (at, (&wanted, &got)) in wanted.iter().zip(&got).enumerate() {
         let same = wanted == got || (wanted.is_nan() && got.is_nan());
@@ -411,6 +427,15 @@ fn compare(op: &Op<Ssa>, operands: &[(ValueId, Value)], wanted: &Value, got: &Va
         }
     }
     Ok(())
+}
+
+fn same_type(wanted: &HostTensor, got: &HostTensor) -> Result<(), String> {
+    match (wanted.dtype(), wanted.shape()) == (got.dtype(), got.shape()) {
+        true => Ok(()),
+        false => {
+            Err(format!("{} {:?} for {} {:?}", got.dtype(), got.shape(), wanted.dtype(), wanted.shape()))
+        }
+    }
 }
 
 fn all_finite(tensor: &HostTensor) -> bool {

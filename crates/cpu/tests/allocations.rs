@@ -169,7 +169,7 @@ fn allocations(layers: usize, precision: Precision) -> Vec<usize> {
 #[test]
 fn a_token_allocates_nothing() {
     for precision in [Precision::Exact, Precision::Fast] {
-        for layers in if cfg!(miri) { [1, 2] } else { [1, 6] } {
+        for &layers in if cfg!(miri) { [1].as_slice() } else { &[1, 6] } {
             let counts = allocations(layers, precision);
             assert!(counts.iter().all(|&count| count == 0), "{layers} layers, {precision:?}: {counts:?}");
         }

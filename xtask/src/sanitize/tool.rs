@@ -95,7 +95,7 @@ impl Tool {
         let mut command = match self {
             Tool::Loom => {
                 let mut command = workspace::cargo();
-                command.env("RUSTFLAGS", "--cfg loom").args(["test", "--release", "--lib"]);
+                command.env("RUSTFLAGS", "--cfg loom").args(["test", "--profile", "sanitize", "--lib"]);
                 command
             }
             Tool::Miri => {
@@ -115,7 +115,7 @@ impl Tool {
         command.args(["--no-fail-fast", "--package", package]);
         command.arg("--target-dir").arg(self.folder()).arg("--");
         match (self, scope) {
-            (Tool::Loom, Scope::Short) => command.args(["--skip", "long", "protocol"]),
+            (Tool::Loom, Scope::Short) => command.arg("protocol::short"),
             (Tool::Loom, _) => command.arg("protocol"),
             (_, Scope::Named(names)) => command.args(names),
             (_, Scope::Whole | Scope::Short) => &mut command,

@@ -88,7 +88,7 @@ impl Tally {
 pub(crate) fn check_program(bytes: &[u8], backend: &dyn Backend) -> Result<Tally, Difference> {
     let mut source = Source::new(bytes);
     let dtype = source.pick(&[DType::F32, DType::F32, DType::BF16, DType::F16]);
-    let count = 1 + usize::from(source.byte() % 3 == 0);
+    let count = 1 + usize::from(source.byte().is_multiple_of(3));
     let mut has = Has::default();
     let graphs: Vec<Graph> = (0..count).map(|_| Maker::new(&mut source, dtype).make(&mut has)).collect();
     let led = session::lead(&mut source, &graphs, &Constants::new(dtype), backend).map_err(|problem| {

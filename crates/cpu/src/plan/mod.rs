@@ -149,6 +149,18 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether a value's memory may be that of a buffer: what is a view only where strides allow it counts as one.
+    fn may_lie_in_a_buffer(&self, value: ValueId) -> bool {
+        let mut at = self.lifetimes.root(value);
+        loop {
+            match (self.storage[at.0 as usize], self.lifetimes.life(at).sharing) {
+                (Storage::Buffer(_), _) => return true,
+                (_, Sharing::MaybeView(source)) => at = self.lifetimes.root(source),
+                _ => return false,
+            }
+        }
+    }
+
     /// Memory for the time of one node; the number goes to `Run::scratch`.
     pub(crate) fn reserve(&mut self, node: usize, bytes: usize) -> usize {
         self.reserve_until(node, Tick::at(node), bytes)
@@ -403,7 +415,7 @@ fn buffer_writes(graph: &Graph, planner: &mut Planner<'_>) -> Vec<BufferWrite> {
         if is_whole(planner, buffer.update, buffer.value) {
             continue;
         }
-        let staging = planner.buffer_of(buffer.update).map(|_| {
+        let staging = planner.may_lie_in_a_buffer(buffer.update).then(|| {
             let bytes = planner.types.most_bytes(buffer.update).unwrap_or(0);
             let end = planner.lifetimes.end;
             planner.reserve_span(Span { from: end, to: end, bytes })

@@ -56,13 +56,18 @@ impl<T> Shared<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::sized;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn parts_cover_everything_once() {
-        for (threads, items, unit, cost) in
-            [(1, 10, 1, 1), (3, 100_000, 64, 10), (4, 7, 3, 1_000_000), (2, 0, 5, 9), (5, 129, 128, 100_000)]
-        {
+        for (threads, items, unit, cost) in [
+            (1, 10, 1, 1),
+            (3, sized(100_000, 4_000), 64, 10),
+            (4, 7, 3, 1_000_000),
+            (2, 0, 5, 9),
+            (5, 129, 128, 100_000),
+        ] {
             let seen: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
             in_parts(&Pool::new(threads), items, unit, cost, &|range| {
                 assert_eq!(range.start % unit, 0);

@@ -44,6 +44,12 @@ pub(crate) fn on_every_path(mut test: impl FnMut(Path)) {
     }
 }
 
+/// A size of a test: the first, or the second under Miri, which interprets every step. What is smaller there is of the
+/// same kinds.
+pub(crate) const fn sized<T: Copy>(full: T, under_miri: T) -> T {
+    if cfg!(miri) { under_miri } else { full }
+}
+
 /// Row-major strides.
 pub(crate) fn dense(sizes: &[usize]) -> Vec<isize> {
     let mut strides = vec![0; sizes.len()];

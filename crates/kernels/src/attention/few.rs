@@ -38,20 +38,20 @@ fn ranges(sizes: &Sizes, threads: usize) -> usize {
 
 /// Floats of one partial result: sums of values, largest scores, sums of weights.
 fn partial_floats(sizes: &Sizes, rows: usize) -> usize {
-    rows * (padded(sizes.values) + 2)
+    rows.saturating_mul(padded(sizes.values) + 2)
 }
 
 /// Floats that a task works with: queries and weights of a block.
 fn work_floats(sizes: &Sizes, rows: usize) -> usize {
-    rows * (padded(sizes.features) + BLOCK)
+    rows.saturating_mul(padded(sizes.features) + BLOCK)
 }
 
 /// Enough for these sizes and all smaller ones, because scratch is planned for the largest.
 pub(super) fn scratch_floats(sizes: &Sizes, threads: usize) -> usize {
     let rows = sizes.rows().min(MAX_ROWS);
     // Heads times ranges are at most that, however few heads there are.
-    let items = sizes.batch * sizes.shared + 2 * threads;
-    items * (partial_floats(sizes, rows) + work_floats(sizes, rows))
+    let items = sizes.batch.saturating_mul(sizes.shared).saturating_add(2 * threads);
+    items.saturating_mul(partial_floats(sizes, rows).saturating_add(work_floats(sizes, rows)))
 }
 
 pub(super) fn run(pool: &Pool, job: &Job<'_>, scratch: &mut [f32]) {

@@ -19,11 +19,12 @@ pub(super) const BLOCK: usize = 64;
 /// Floats that a task works with.
 fn work_floats(sizes: &Sizes) -> usize {
     let (features, values) = (padded(sizes.features), padded(sizes.values));
-    features * ROWS + BLOCK * (features + values + ROWS) + ROWS * (values + 3) + ROWS * BLOCK / 2
+    let (features, values) = (features.saturating_mul(ROWS + BLOCK), values.saturating_mul(ROWS + BLOCK));
+    features.saturating_add(values).saturating_add(BLOCK * ROWS + ROWS * 3 + ROWS * BLOCK / 2)
 }
 
 pub(super) fn scratch_floats(sizes: &Sizes, threads: usize) -> usize {
-    threads * work_floats(sizes)
+    threads.saturating_mul(work_floats(sizes))
 }
 
 /// The parts of a task's scratch.

@@ -84,7 +84,7 @@ pub struct Sizes {
 impl Sizes {
     /// Query rows that share a key head.
     fn rows(&self) -> usize {
-        self.heads / self.shared.max(1) * self.queries
+        (self.heads / self.shared.max(1)).saturating_mul(self.queries)
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn fits(job: &Job<'_>) -> bool {
     let dense = attention.q.has_dense_rows() && attention.k.has_dense_rows() && attention.v.has_dense_rows();
     let Sizes { features, values, .. } = job.sizes;
     let whole = features > 0 && features.is_multiple_of(32) && values.is_multiple_of(16);
-    job.path == Path::Amx && bf16 && dense && whole && attention.k.strides()[2] > 0
+    job.path == Path::Amx && job.path.is_available() && bf16 && dense && whole && attention.k.strides()[2] > 0
 }
 
 /// Packs queries into pairs of features, `[features / 2][ROWS]`; rows behind the last are zeros.

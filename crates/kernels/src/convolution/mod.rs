@@ -130,6 +130,16 @@ impl Shape<'_> {
                 && self.filters.is_multiple_of(self.groups)
         );
         assert!(self.axes.iter().all(|axis| axis.stride > 0), "a stride is at least 1");
+        // Places are computed from these without further checks.
+        let tensors = [
+            (self.input, self.batch, self.channels),
+            (self.kernel, self.filters, self.channels / self.groups),
+            (self.output, self.batch, self.filters),
+        ];
+        for (sizes, outer, inner) in tensors {
+            let count = [outer, inner].iter().chain(sizes).try_fold(1usize, |n, &size| n.checked_mul(size));
+            assert!(count.is_some(), "more elements than can be counted");
+        }
     }
 }
 
@@ -140,7 +150,7 @@ pub fn scratch_bytes(shape: &Shape<'_>, threads: usize) -> usize {
         return (shape.taps() * shape.filters).saturating_mul(4).saturating_add(64);
     }
     let rows = if shape.is_pointwise() { shape.batch * shape.positions() } else { shape.block() };
-    let collected = if shape.is_pointwise() { 0 } else { rows * inner * 4 };
+    let collected = if shape.is_pointwise() { 0 } else { rows.saturating_mul(inner).saturating_mul(4) };
     let columns = shape.filters / shape.groups;
     collected.saturating_add(dense::scratch_bytes(rows, inner, columns, threads)).saturating_add(64)
 }

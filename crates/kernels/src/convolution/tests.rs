@@ -1,7 +1,7 @@
 //! Convolutions against the textbook formula: every output, every tap, every channel.
 
 use super::*;
-use crate::trial::{Random, assert_close, dense, on_every_path};
+use crate::trial::{Random, assert_close, dense, on_every_path, sized};
 use pteron_tensor::DType;
 
 /// The textbook formula, by scattering for the transposed kind.
@@ -54,19 +54,19 @@ fn formula(shape: &Shape<'_>, x: &[f32], w: &[f32]) -> Vec<f64> {
 fn every_kind_equals_the_textbook_formula() {
     let mut random = Random::new(4);
     on_every_path(|path| {
-        for round in 0..48 {
+        for round in 0..sized(48, 8) {
             let count = 1 + round % 3;
             // The formula looks at every input for every output.
-            let spare = [9, 4, 2][count - 1];
+            let spare = sized([9, 4, 2], [4, 2, 1])[count - 1];
             let direction = if round % 2 == 0 { Direction::Plain } else { Direction::Transposed };
             let (mut input, mut kernel, mut output, mut axes) = (vec![], vec![], vec![], vec![]);
             for _ in 0..count {
                 let axis = Axis {
                     stride: 1 + random.below(3),
                     padding: random.below(4 - count),
-                    dilation: 1 + random.below(2),
+                    dilation: 1 + random.below(sized(2, 1)),
                 };
-                let taps = if round % 7 == 0 { 1 } else { 1 + random.below(3) };
+                let taps = if round % 7 == 0 { 1 } else { 1 + random.below(sized(3, 2)) };
                 let axis = if round % 7 == 0 { Axis { stride: 1, padding: 0, dilation: 1 } } else { axis };
                 let reach = axis.dilation * (taps - 1) + 1;
                 let size = reach + 2 * axis.padding + random.below(spare);
@@ -82,7 +82,7 @@ fn every_kind_equals_the_textbook_formula() {
             let groups = [1, 2, 3][random.below(3)];
             let (channels, filters) = match round % 4 {
                 3 => (groups, groups),
-                _ => (groups * (1 + random.below(9)), groups * (1 + random.below(20))),
+                _ => (groups * (1 + random.below(sized(9, 3))), groups * (1 + random.below(sized(20, 3)))),
             };
             let shape = Shape {
                 batch: 1 + random.below(2),
@@ -125,4 +125,35 @@ fn every_kind_equals_the_textbook_formula() {
             );
         }
     });
+}
+
+#[test]
+fn sizes_that_no_number_counts_are_refused() {
+    let axes = [Axis { stride: 1, padding: 0, dilation: 1 }; 2];
+    // The product of the input's sizes is 0 again.
+    let shape = Shape {
+        batch: 1,
+        input: &[1 << 32, 1 << 32],
+        kernel: &[1, 1],
+        output: &[1, 1],
+        axes: &axes,
+        channels: 1,
+        filters: 1,
+        groups: 1,
+        direction: Direction::Plain,
+    };
+    let (nothing, one, w) = ([0usize; 4], [1usize; 4], [1f32]);
+    let result = std::panic::catch_unwind(|| {
+        let (mut out, mut scratch) = ([0f32], vec![0; 1 << 20]);
+        convolution(
+            &Pool::new(1),
+            Path::Scalar,
+            &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &one, &[1; 4]).unwrap(),
+            &View::new(&[], DType::F32, 0, &nothing, &[1; 4]).unwrap(),
+            &View::new(bytemuck::cast_slice(&w), DType::F32, 0, &one, &[1; 4]).unwrap(),
+            &shape,
+            &mut scratch,
+        );
+    });
+    assert!(result.is_err());
 }

@@ -28,7 +28,8 @@ pub(super) fn run(pool: &Pool, one: &One, scratch: &mut [f32]) {
     let panels = one.rows.div_ceil(PAIR);
     // A float holds a pair of bf16.
     let panel_floats = one.inner / 2 * PAIR;
-    let packed = Shared::new(scratch.as_mut_ptr().cast::<u32>());
+    let (packed, own) = scratch.split_at_mut(panels * panel_floats);
+    let packed = Shared::new(packed.as_mut_ptr().cast::<u32>());
     in_parts(pool, panels, 1, panel_floats, &|range| {
         for panel in range {
             let to = packed.get().wrapping_add(panel * panel_floats);
@@ -42,7 +43,7 @@ pub(super) fn run(pool: &Pool, one: &One, scratch: &mut [f32]) {
             }
         }
     });
-    let own = Shared::new(scratch[panels * panel_floats..].as_mut_ptr());
+    let own = Shared::new(own.as_mut_ptr());
     let items = one.columns.div_ceil(PAIR);
     let next = AtomicUsize::new(0);
     pool.run(pool.threads().min(items), &|task| {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// The left rows as f32.
 pub(super) fn scratch_floats(rows: usize, inner: usize) -> usize {
-    if rows > super::FEW_ROWS { 0 } else { rows * inner }
+    if rows > super::FEW_ROWS { 0 } else { rows.saturating_mul(inner) }
 }
 
 /// Nanoseconds of one column: its weights from memory.
@@ -20,6 +20,10 @@ fn cost(one: &One) -> usize {
 
 /// The left matrix as f32: where it lies already, or in scratch. Returns the distance between rows, too.
 pub(super) fn left(one: &One, scratch: &mut [f32]) -> (*const f32, usize) {
+    if one.inner == 0 {
+        // Strides of nothing lead nowhere.
+        return (scratch.as_ptr(), 0);
+    }
     if one.a.dtype == pteron_tensor::DType::F32 && one.a.strides[1] == 1 && one.a.strides[0] >= 0 {
         return (one.a.data.cast_const().cast(), one.a.strides[0] as usize);
     }
@@ -126,7 +130,7 @@ impl<T: Stored> Kernel for ByColumn<'_, T> {
                         let a = a.add(row * stride + start);
                         let b = one.b.at(start, first).cast_const().cast::<T>();
                         let ldb = one.b.strides[0] as usize;
-                        let to = sums[row].as_mut_ptr();
+                        let to = sums.as_mut_ptr().cast::<f32>().add(row * PANEL);
                         with_rows!(6, rows, M => add_columns::<S, T, M>(terms, a, stride, b, ldb, to, width));
                     }
                     row += rows;

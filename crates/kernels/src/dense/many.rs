@@ -22,7 +22,9 @@ const WIDEST: usize = 64;
 
 /// Floats of a task: broadcast rows of a block, one panel, and sums.
 fn task_floats(other: usize) -> usize {
-    SLICE * BLOCK + BLOCK * WIDEST + SLICE * other.next_multiple_of(WIDEST) + other * WIDEST
+    let sums =
+        SLICE.saturating_mul(other.saturating_add(WIDEST)).saturating_add(other.saturating_mul(WIDEST));
+    sums.saturating_add(SLICE * BLOCK + BLOCK * WIDEST)
 }
 
 pub(super) fn scratch_floats(rows: usize, inner: usize, _columns: usize, threads: usize) -> usize {
@@ -30,7 +32,8 @@ pub(super) fn scratch_floats(rows: usize, inner: usize, _columns: usize, threads
         return 0;
     }
     // The left matrix, packed or converted, then the tasks' parts.
-    (rows + WIDEST) * inner + threads * task_floats(rows + 48)
+    let left = rows.saturating_add(WIDEST).saturating_mul(inner);
+    left.saturating_add(threads.saturating_mul(task_floats(rows.saturating_add(48))))
 }
 
 /// Lanes of a panel on a path.
@@ -73,7 +76,8 @@ pub(super) fn by_inner(pool: &Pool, one: &One, scratch: &mut [f32]) {
     let width = 3 * lanes;
     let panels = one.rows.div_ceil(width);
     let padded = panels * width;
-    let packed = Shared::new(scratch.as_mut_ptr());
+    let (packed, own) = scratch.split_at_mut(padded * one.inner);
+    let packed = Shared::new(packed.as_mut_ptr());
     in_parts(pool, panels, 1, one.inner * width, &|range| {
         for panel in range {
             // SAFETY: a panel has room for its rows, zeros behind the last.
@@ -82,9 +86,8 @@ pub(super) fn by_inner(pool: &Pool, one: &One, scratch: &mut [f32]) {
     });
     let slice = slice_of(one.columns, pool.threads());
     let items = one.columns.div_ceil(slice);
-    let own = scratch[padded * one.inner..].as_mut_ptr();
     let cost = one.rows * one.columns * one.inner / 64;
-    each_item(pool, items, cost, own, task_floats(padded), &|item, work| {
+    each_item(pool, items, cost, own.as_mut_ptr(), task_floats(padded), &|item, work| {
         let first = item * slice;
         let count = slice.min(one.columns - first);
         let (weights, sums) = (work, work.wrapping_add(SLICE * BLOCK + BLOCK * WIDEST));

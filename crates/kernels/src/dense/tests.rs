@@ -1,7 +1,7 @@
 //! Products against sums in f64: random sizes, layouts and dtypes, on every path.
 
 use super::*;
-use crate::trial::{Random, assert_close, dense, on_every_path};
+use crate::trial::{Random, assert_close, dense, on_every_path, sized};
 use half::{bf16, f16};
 
 /// Values as a dtype keeps them, and its bytes.
@@ -39,10 +39,10 @@ fn multiply(path: Path, threads: usize, sizes: &[usize], product_of: &Product<'_
 fn every_layout_and_dtype_equals_the_sums() {
     let mut random = Random::new(3);
     on_every_path(|path| {
-        for round in 0..90 {
-            let rows = [1, 2, 5, 8, 9, 17, 50, 100][random.below(8)];
-            let inner = [1, 3, 16, 40, 64, 96, 385, 800][random.below(8)];
-            let columns = [1, 4, 16, 31, 48, 64, 100, 130][random.below(8)];
+        for round in 0..sized(90, 10) {
+            let rows = [1, 2, 5, 8, 9, 17, 50, 100][random.below(sized(8, 5))];
+            let inner = [1, 3, 16, 40, 64, 96, 385, 800][random.below(sized(8, 4))];
+            let columns = [1, 4, 16, 31, 48, 64, 100, 130][random.below(sized(8, 4))];
             let dtypes = [DType::F32, DType::F16, DType::BF16];
             let (a_type, b_type) = if round % 3 == 0 {
                 (DType::BF16, DType::BF16)
@@ -111,4 +111,10 @@ fn no_terms_give_the_bias_and_beta_0_hides_it() {
             }
         }
     });
+}
+
+#[test]
+fn scratch_of_sizes_that_overflow_is_more_than_anybody_has() {
+    assert_eq!(scratch_bytes(16, 1 << 60, 4, 1), usize::MAX);
+    assert_eq!(scratch_bytes(8, 1 << 61, 4, 1), usize::MAX);
 }

@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::split::in_parts;
 use crate::view::{View, ViewMut};
 use pteron_tensor::DType;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 /// Elements of a register.
@@ -63,6 +64,28 @@ pub struct Chain {
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 struct Register([MaybeUninit<u64>; BLOCK]);
+
+/// The registers of one task, as addresses: steps read some while they write another, which references to all of
+/// them would not allow.
+#[derive(Clone, Copy)]
+struct Registers<'a> {
+    first: *mut Register,
+    count: usize,
+    memory: PhantomData<&'a mut [Register]>,
+}
+
+impl<'a> Registers<'a> {
+    fn new(registers: &'a mut [Register]) -> Registers<'a> {
+        Registers { first: registers.as_mut_ptr(), count: registers.len(), memory: PhantomData }
+    }
+
+    /// Where the elements of a register lie.
+    #[inline]
+    fn at(self, index: usize) -> *mut u8 {
+        assert!(index < self.count, "no register {index}");
+        self.first.wrapping_add(index).cast()
+    }
+}
 
 impl Chain {
     pub(super) fn assembled(
@@ -136,17 +159,15 @@ impl Chain {
         range: std::ops::Range<usize>,
     ) {
         let mut registers = [const { Register([MaybeUninit::uninit(); BLOCK]) }; MAX_REGISTERS];
-        let registers = &mut registers[..self.registers];
-        for (&(bits, size), register) in self.constants.iter().zip(&mut registers[inputs.len()..]) {
+        let registers = Registers::new(&mut registers[..self.registers]);
+        for (&(bits, size), register) in self.constants.iter().zip(inputs.len()..) {
             // SAFETY: a register has room for `BLOCK` elements of any size.
-            unsafe { fill(register.0.as_mut_ptr().cast(), (&raw const bits).cast(), size, BLOCK) };
+            unsafe { fill(registers.at(register), (&raw const bits).cast(), size, BLOCK) };
         }
         for (at, input) in inputs.iter().enumerate() {
             if walk.is_constant(at + 1) {
                 // SAFETY: as above; a view that is not empty has its first element.
-                unsafe {
-                    fill(registers[at].0.as_mut_ptr().cast(), input.data(), input.dtype().size(), BLOCK)
-                };
+                unsafe { fill(registers.at(at), input.data(), input.dtype().size(), BLOCK) };
             }
         }
         let (mut cursor, mut at) = (walk.cursor(range.start), range.start);
@@ -181,13 +202,13 @@ impl Chain {
         cursor: &mut Cursor<'_>,
         out: &ViewMut<'_>,
         inputs: &[View<'_>],
-        registers: &mut [Register],
+        registers: Registers<'_>,
         count: usize,
     ) {
         let start = cursor.clone();
         let one_row = cursor.left_in_row() >= count;
         // Where the last step may write at once: its row is dense and is none of its operands.
-        let mut target = registers[self.steps[self.steps.len() - 1].out].0.as_mut_ptr().cast::<u8>();
+        let mut target = registers.at(self.steps[self.steps.len() - 1].out);
         let direct = one_row && walk.inner_stride(0) == 1;
         let place = out.data().wrapping_offset(start.offset(0) * self.output.size() as isize);
         let mut operands = [std::ptr::null::<u8>(); MAX_OPERANDS];
@@ -195,7 +216,7 @@ impl Chain {
         for (index, input) in inputs.iter().enumerate() {
             let size = input.dtype().size();
             let first = input.data().wrapping_offset(start.offset(index + 1) * size as isize);
-            let register = registers[index].0.as_mut_ptr().cast::<u8>();
+            let register = registers.at(index);
             operands[index] = match walk.inner_stride(index + 1) {
                 _ if walk.is_constant(index + 1) => register,
                 1 if one_row => {
@@ -211,7 +232,7 @@ impl Chain {
         }
         let (last, steps) = self.steps.split_last().unwrap_or((&self.steps[0], &[]));
         for step in steps {
-            let to = registers[step.out].0.as_mut_ptr().cast();
+            let to = registers.at(step.out);
             // SAFETY: all operands are `count` elements of the lanes for which the loop was picked, and a step's
             // register is none of its operands'.
             unsafe { step.call(to, &operands, registers, count) };
@@ -237,10 +258,10 @@ impl Step {
     /// # Safety
     /// Operands and target are `count` elements of the lanes of the loop; the target overlaps no operand.
     #[inline]
-    unsafe fn call(&self, to: *mut u8, inputs: &[*const u8], registers: &[Register], count: usize) {
+    unsafe fn call(&self, to: *mut u8, inputs: &[*const u8], registers: Registers<'_>, count: usize) {
         let at = |source: Source| match source {
             Source::Input(input) => inputs[input],
-            Source::Register(register) => registers[register].0.as_ptr().cast(),
+            Source::Register(register) => registers.at(register).cast_const(),
         };
         let [a, b, c] = self.sources;
         // SAFETY: passed on.

@@ -249,6 +249,8 @@ pub fn gather(
     let lead = out.sizes().len().checked_sub(rank).unwrap_or_else(|| panic!("the output ends with a slice"));
     let (batch, slice) = out.sizes().split_at(lead);
     assert!(indices.iter().all(|indices| indices.sizes() == batch));
+    assert!(axes.iter().enumerate().all(|(at, axis)| !axes[..at].contains(axis)), "an axis is listed once");
+    assert!(slice.iter().zip(x.sizes()).all(|(part, whole)| part <= whole), "a slice is part of the operand");
     if out.is_empty() {
         return Ok(());
     }

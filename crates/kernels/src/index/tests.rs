@@ -108,3 +108,21 @@ fn along_an_axis_and_in_slices() {
     assert_eq!(out, [0, 1, 4, 5, 2, 3, 6, 7]);
     assert_eq!(run(&mut out, &[0, 3]), Err(IndexError { index: 4, size: 4 }));
 }
+
+#[test]
+fn a_slice_never_leaves_its_operand() {
+    let x: Vec<u16> = (0..12).collect();
+    let starts = [0i64];
+    // A slice of [rows, 2] at a column of x, whose rows are three.
+    let run = |rows: usize, axes: &[usize]| {
+        let (mut out, sizes, strides) = (vec![0u16; 2 * rows], [1, rows, 2], dense(&[1, rows, 2]));
+        let mut to =
+            ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::U16, 0, &sizes, &strides).unwrap();
+        let index = view(&starts, DType::I64, &[1], &[1]);
+        let x = view(&x, DType::U16, &[3, 4], &[4, 1]);
+        gather(&Pool::new(1), &mut to, &x, &vec![index; axes.len()], axes)
+    };
+    assert_eq!(run(3, &[1]), Ok(()));
+    assert!(std::panic::catch_unwind(|| run(4, &[1])).is_err(), "more rows than there are");
+    assert!(std::panic::catch_unwind(|| run(3, &[1, 1])).is_err(), "one axis moved twice");
+}

@@ -26,6 +26,9 @@ pub fn rms_norm(
     assert_eq!(out.sizes(), x.sizes());
     let width = width_of(x);
     check(width, &[&out.as_view(), x], weight);
+    if out.is_empty() {
+        return;
+    }
     let floats = weight.map_or(x.dtype(), View::dtype);
     let strides = [outer(out.strides()), outer(x.strides())];
     with_float!(x.dtype(), X => with_float!(floats, W => with_float!(out.dtype(), O => {
@@ -69,6 +72,9 @@ pub fn add_rms_norm(
     assert!(x.dtype() == residual.dtype() && x.dtype() == sum.dtype());
     let width = width_of(x);
     check(width, &[&out.as_view(), &sum.as_view(), x, residual], weight);
+    if out.is_empty() {
+        return;
+    }
     let floats = weight.map_or(x.dtype(), View::dtype);
     let strides = [outer(out.strides()), outer(sum.strides()), outer(x.strides()), outer(residual.strides())];
     with_float!(x.dtype(), X => with_float!(floats, W => with_float!(out.dtype(), O => {
@@ -114,6 +120,9 @@ pub fn layer_norm(
     check(width, &[], bias);
     let floats = weight.or(bias).map_or(x.dtype(), View::dtype);
     assert!([weight, bias].into_iter().flatten().all(|factor| factor.dtype() == floats));
+    if out.is_empty() {
+        return;
+    }
     let strides = [outer(out.strides()), outer(x.strides())];
     with_float!(x.dtype(), X => with_float!(floats, W => with_float!(out.dtype(), O => {
         each_row(pool, outer(x.sizes()), strides, width / 5 + 20, &|[to, from]| {

@@ -1,7 +1,7 @@
 //! Norms against their formulas in f64, on every path.
 
 use super::*;
-use crate::trial::{Random, assert_close, dense, on_every_path};
+use crate::trial::{Random, assert_close, dense, on_every_path, sized};
 use half::bf16;
 use pteron_tensor::DType;
 
@@ -24,7 +24,9 @@ fn formula(x: &[f32], w: Option<&[f32]>, b: Option<&[f32]>, width: usize, layer:
 fn norms_equal_their_formulas() {
     let mut random = Random::new(1);
     on_every_path(|path| {
-        for (rows, width) in [(1, 1), (3, 7), (2, 64), (5, 129), (1, 2048), (0, 8), (4, 0)] {
+        for (rows, width) in
+            [(1, 1), (3, 7), (2, 64), (sized(5, 1), 129), (1, sized(2048, 40)), (0, 8), (4, 0)]
+        {
             let (x, w, b) = (random.floats(rows * width), random.floats(width), random.floats(width));
             let (sizes, feature) = ([rows, width], [width]);
             let strides = dense(&sizes);
@@ -80,5 +82,25 @@ fn sums_are_kept_and_normed_in_their_own_dtype() {
         let sums: Vec<f32> = want.iter().map(|x| x.to_f32()).collect();
         let want = formula(&sums, Some(&w), None, width, false, 1e-6);
         assert_close(&out, &want, 2e-6, 1e-6, &format!("{path}"));
+    });
+}
+
+/// Rows without elements may have any stride: nothing may be computed from it.
+#[test]
+fn rows_without_elements_lie_nowhere() {
+    let (sizes, strides) = ([3, 0], [isize::MAX / 4, 1]);
+    let view = View::new(&[], DType::F32, 0, &sizes, &strides).unwrap();
+    let pool = Pool::new(1);
+    on_every_path(|path| {
+        let new = || ViewMut::new(&mut [], DType::F32, 0, &sizes, &strides).unwrap();
+        rms_norm(&pool, path, &mut new(), &view, None, 1e-5);
+        add_rms_norm(&pool, path, &mut new(), &mut new(), &view, &view, None, 1e-5);
+        layer_norm(&pool, path, &mut new(), &view, None, None, 1e-5);
+        crate::softmax::softmax(&pool, path, &mut new(), &view);
+        let mut out = [0f32; 3];
+        let mut to =
+            ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &[3, 1], &[1, 1]).unwrap();
+        crate::softmax::log_sum_exp(&pool, path, &mut to, &view);
+        assert_eq!(out, [f32::NEG_INFINITY; 3]);
     });
 }

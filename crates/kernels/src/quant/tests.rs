@@ -3,6 +3,7 @@
 use super::*;
 use crate::path::Path;
 use crate::pool::Pool;
+use crate::trial::sized;
 use half::{bf16, f16};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{Bytes, DType};
@@ -216,14 +217,18 @@ fn tolerance(run: &Run) -> f64 {
 fn every_path_scheme_and_precision_is_close_to_the_sum() {
     let pool = Pool::new(2);
     for path in paths() {
-        for scheme in SCHEMES {
-            for (stored, input, output) in [
+        for (at, scheme) in SCHEMES.into_iter().enumerate() {
+            let dtypes = [
                 (DType::F32, DType::F32, DType::F32),
                 (DType::BF16, DType::BF16, DType::BF16),
                 (DType::F16, DType::F16, DType::F32),
-            ] {
+            ];
+            for &(stored, input, output) in &dtypes[sized(0, at % 3)..sized(3, at % 3 + 1)] {
                 for precision in [Precision::Exact, Precision::Fast] {
-                    for (rows, n, k) in [(1, 37, 384), (6, 19, 128), (21, 33, 256)] {
+                    for &(rows, n, k) in sized(
+                        &[(1, 37, 384), (6, 19, 128), (21, 33, 256)][..],
+                        &[(1, 2, 128), (5, 3, 128)][..],
+                    ) {
                         let case = case(scheme, stored, 1, n, k);
                         let run = Run { path, precision, input, output, rows, stride: k + 5 };
                         let worst = worst(&case, &pool, &run);
@@ -244,10 +249,10 @@ fn every_path_scheme_and_precision_is_close_to_the_sum() {
 fn rows_of_every_length_are_close_to_the_sum() {
     let pool = Pool::new(2);
     for path in paths() {
-        for scheme in SCHEMES {
+        for &scheme in &SCHEMES[sized(0, 1)..sized(SCHEMES.len(), 2)] {
             for precision in [Precision::Exact, Precision::Fast] {
-                for k in [128, 2176, 8320] {
-                    let case = case(scheme, DType::BF16, 1, 23, k);
+                for &k in &[128, 2176, 8320][..sized(3, 2)] {
+                    let case = case(scheme, DType::BF16, 1, sized(23, 5), k);
                     let run =
                         Run { path, precision, input: DType::BF16, output: DType::F32, rows: 1, stride: k };
                     let worst = worst(&case, &pool, &run);
@@ -263,7 +268,7 @@ fn every_number_of_rows_and_every_tail() {
     let pool = Pool::new(2);
     for path in paths() {
         for precision in [Precision::Exact, Precision::Fast] {
-            for (rows, n, groups) in (1..=70).map(|rows| (rows, 1 + rows * 7 % 50, 1 + rows % 9)) {
+            for (rows, n, groups) in (1..=sized(70, 3)).map(|rows| (rows, 1 + rows * 7 % 50, 1 + rows % 9)) {
                 let case = case((Mode::Affine, 4, 32), DType::BF16, 1, n, groups * 32);
                 let run = Run {
                     path,
@@ -286,7 +291,7 @@ fn tasks_of_several_panels_and_blocks() {
         let pool = Pool::new(threads);
         for path in paths() {
             for (precision, output) in [(Precision::Fast, DType::BF16), (Precision::Exact, DType::F16)] {
-                for (rows, n, k) in [(40, 333, 608), (17, 1100, 288)] {
+                for (rows, n, k) in sized([(40, 333, 608), (17, 1100, 288)], [(9, 33, 64), (3, 70, 32)]) {
                     let case = case((Mode::Affine, 4, 32), DType::BF16, 1, n, k);
                     let run = Run { path, precision, input: DType::BF16, output, rows, stride: k };
                     let worst = worst(&case, &pool, &run);
@@ -336,7 +341,7 @@ fn picked_rows_meet_their_matrices() {
 #[test]
 fn rows_come_back_as_the_numbers_they_stand_for() {
     let pool = Pool::new(2);
-    for scheme in SCHEMES {
+    for scheme in SCHEMES.into_iter().step_by(sized(1, 3)) {
         let case = case(scheme, DType::F32, 1, 9, 384);
         let mut out = Aligned::new(9 * 384 * 4);
         let rows = RowsMut::dense(out.bytes(), DType::F32, 9, 384).unwrap();
@@ -447,7 +452,7 @@ fn parts_that_do_not_fit_are_refused() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(sized(24, 3)))]
 
     #[test]
     fn any_shape_on_any_path(
@@ -455,7 +460,7 @@ proptest::proptest! {
         path in 0..8usize,
         fast: bool,
         input in 0..3usize,
-        (rows, n, blocks) in (1..70usize, 1..90usize, 1..12usize),
+        (rows, n, blocks) in (1..sized(70usize, 5), 1..sized(90usize, 6), 1..sized(12usize, 3)),
     ) {
         let paths = Path::available();
         let path = paths[path % paths.len()];
@@ -474,7 +479,8 @@ proptest::proptest! {
 struct Alone {
     linear: QuantLinear,
     prepared: Aligned,
-    out: Vec<u8>,
+    /// bf16.
+    out: Vec<u16>,
 }
 
 fn alone(weight: QuantWeight, pool: &Pool, (path, precision): (Path, Precision), rows: usize) -> Alone {
@@ -482,11 +488,14 @@ fn alone(weight: QuantWeight, pool: &Pool, (path, precision): (Path, Precision),
     let linear = QuantLinear::new(weight, DType::BF16, path, precision).unwrap();
     let mut noise = Noise(rows as u64);
     let x: Vec<f32> = (0..rows * k).map(|_| noise.float()).collect();
-    let x = bytes_of(DType::BF16, &x);
+    let mut aligned = Aligned::new(rows * k * 2);
+    aligned.bytes().copy_from_slice(&bytes_of(DType::BF16, &x));
+    let x = Rows::dense(aligned.bytes(), DType::BF16, rows, k).unwrap();
     let mut prepared = Aligned::new(linear.input_bytes(rows));
-    linear.prepare_input(pool, Rows::dense(&x, DType::BF16, rows, k).unwrap(), prepared.bytes()).unwrap();
-    let mut out = vec![0; rows * n * 2];
-    linear.run(pool, prepared.bytes(), RowsMut::dense(&mut out, DType::BF16, rows, n).unwrap()).unwrap();
+    linear.prepare_input(pool, x, prepared.bytes()).unwrap();
+    let mut out = vec![0; rows * n];
+    let bytes = bytemuck::cast_slice_mut(&mut out);
+    linear.run(pool, prepared.bytes(), RowsMut::dense(bytes, DType::BF16, rows, n).unwrap()).unwrap();
     Alone { linear, prepared, out }
 }
 
@@ -497,14 +506,15 @@ fn joined_products_give_what_each_gives_alone() {
     for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
         for precision in [Precision::Exact, Precision::Fast] {
             for rows in [1, 3, 9] {
-                let weight = |n: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, n, 256).weight;
-                let mut parts: Vec<Alone> = [1000, 17, 1, 333, 600]
+                let weight = |n: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, n, sized(256, 32)).weight;
+                let mut parts: Vec<Alone> = sized([1000, 17, 1, 333, 600], [60, 17, 1, 33, 20])
                     .map(|n| alone(weight(n), &pool, (path, precision), rows))
                     .into_iter()
                     .collect();
-                let mut outs: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.out.len()]).collect();
+                let mut outs: Vec<Vec<u16>> = parts.iter().map(|part| vec![0; part.out.len()]).collect();
                 let joined = parts.iter_mut().zip(&mut outs).map(|(part, out)| {
-                    let out = RowsMut::dense(out, DType::BF16, rows, part.linear.weight().n()).unwrap();
+                    let (out, n) = (bytemuck::cast_slice_mut(out), part.linear.weight().n());
+                    let out = RowsMut::dense(out, DType::BF16, rows, n).unwrap();
                     Joined { linear: &part.linear, prepared: part.prepared.bytes(), out }
                 });
                 run_joined(&pool, joined).unwrap();
@@ -523,21 +533,26 @@ fn joined_products_give_what_each_gives_alone() {
 /// Every column is finished once, after both products have it.
 #[test]
 fn paired_products_are_finished_column_by_column() {
+    const COLUMNS: usize = sized(2000, 50);
     let pool = Pool::new(3);
     for path in Path::ALL.into_iter().filter(|path| path.is_available()) {
         for rows in [1, 9] {
-            let weight = |k: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, 2000, k).weight;
-            let mut parts = [256, 512].map(|k| alone(weight(k), &pool, (path, Precision::Exact), rows));
-            let mut outs = [vec![0; rows * 4000], vec![0; rows * 4000]];
-            let finished = std::sync::Mutex::new(vec![0; 2000]);
+            let weight = |k: usize| case((Mode::Affine, 4, 32), DType::BF16, 1, COLUMNS, k).weight;
+            let mut parts =
+                sized([256, 512], [32, 64]).map(|k| alone(weight(k), &pool, (path, Precision::Exact), rows));
+            let mut outs = [vec![0u16; rows * COLUMNS], vec![0; rows * COLUMNS]];
+            let finished = std::sync::Mutex::new(vec![0; COLUMNS]);
             let [a, b] = &mut parts;
             let [to_a, to_b] = &mut outs;
             let joined = [(a, to_a), (b, to_b)].map(|(part, out)| {
-                let out = RowsMut::dense(out, DType::BF16, rows, 2000).unwrap();
+                let out = bytemuck::cast_slice_mut(out);
+                let out = RowsMut::dense(out, DType::BF16, rows, COLUMNS).unwrap();
                 Joined { linear: &part.linear, prepared: part.prepared.bytes(), out }
             });
             run_paired(&pool, joined, &|columns| {
-                finished.lock().unwrap()[columns.unwrap_or(0..2000)].iter_mut().for_each(|times| *times += 1);
+                finished.lock().unwrap()[columns.unwrap_or(0..COLUMNS)]
+                    .iter_mut()
+                    .for_each(|times| *times += 1);
             })
             .unwrap();
             assert!(finished.into_inner().unwrap().iter().all(|&times| times == 1), "{path}, {rows} rows");

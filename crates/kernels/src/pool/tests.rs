@@ -1,11 +1,12 @@
-//! The pool under load, and its protocol under every schedule (`RUSTFLAGS="--cfg loom" cargo test -p
-//! pteron-kernels --release pool`).
+//! The pool under load, and its protocol under every schedule (`RUSTFLAGS="--cfg loom" cargo test --release -p
+//! pteron-kernels --lib protocol::short`, and the same with `protocol::long`).
 
 use super::*;
 
 #[cfg(not(all(loom, test)))]
 mod load {
     use super::*;
+    use crate::trial::sized;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
@@ -14,7 +15,7 @@ mod load {
         for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
             assert_eq!(pool.threads(), threads);
-            for tasks in [0, 1, 2, 3, 17, 1000] {
+            for tasks in [0, 1, 2, 3, 17, sized(1000, 60)] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 pool.run(tasks, &|i| {
                     counts[i].fetch_add(1, Ordering::Relaxed);
@@ -32,13 +33,13 @@ mod load {
             for caller in 0..SLOTS + 3 {
                 let pool = &pool;
                 scope.spawn(move || {
-                    for round in 0..500 {
+                    for round in 0..sized(500, 4) {
                         let sum = AtomicUsize::new(0);
                         pool.run(7, &|i| {
                             sum.fetch_add(i + round, Ordering::Relaxed);
                         });
                         assert_eq!(sum.into_inner(), 21 + 7 * round, "caller {caller}");
-                        if round % 100 == 0 {
+                        if round % sized(100, 2) == 0 {
                             // Long enough for the workers to fall asleep.
                             std::thread::sleep(Duration::from_millis(1));
                         }
@@ -95,6 +96,8 @@ mod load {
     }
 }
 
+/// Loom runs a body under every schedule that its bound on preemptions allows, and fails on a race, a deadlock or a
+/// broken assertion. `short` takes seconds, for every change; `long` takes minutes, for changes of the pool.
 #[cfg(all(loom, test))]
 mod protocol {
     use super::*;
@@ -116,31 +119,60 @@ mod protocol {
         assert_eq!(count.load(Ordering::Relaxed), tasks);
     }
 
-    #[test]
-    fn no_job_is_slept_through_and_no_task_outlives_its_call() {
-        model(2, || {
-            let pool = Pool::new(2);
-            counted(&pool, 2);
-        });
+    fn one_job() {
+        let pool = Pool::new(2);
+        counted(&pool, 2);
     }
 
-    #[test]
-    fn a_slot_can_be_used_again_at_once() {
-        model(1, || {
-            let pool = Pool::new(2);
-            counted(&pool, 2);
-            counted(&pool, 2);
-        });
+    fn two_jobs() {
+        let pool = Pool::new(2);
+        counted(&pool, 2);
+        counted(&pool, 2);
     }
 
-    #[test]
-    fn two_callers_share_one_worker() {
-        model(1, || {
-            let pool = Arc::new(Pool::new(2));
-            let other = pool.clone();
-            let caller = loom::thread::spawn(move || counted(&other, 2));
-            counted(&pool, 2);
-            caller.join().unwrap();
-        });
+    fn two_callers() {
+        let pool = Arc::new(Pool::new(2));
+        let other = pool.clone();
+        let caller = loom::thread::spawn(move || counted(&other, 2));
+        counted(&pool, 2);
+        caller.join().unwrap();
+    }
+
+    mod short {
+        use super::*;
+
+        #[test]
+        fn no_job_is_slept_through_and_no_task_outlives_its_call() {
+            model(2, one_job);
+        }
+
+        #[test]
+        fn a_slot_can_be_used_again_at_once() {
+            model(1, two_jobs);
+        }
+
+        #[test]
+        fn two_callers_share_one_worker() {
+            model(1, two_callers);
+        }
+    }
+
+    mod long {
+        use super::*;
+
+        #[test]
+        fn no_job_is_slept_through_and_no_task_outlives_its_call() {
+            model(3, one_job);
+        }
+
+        #[test]
+        fn a_slot_can_be_used_again_at_once() {
+            model(2, two_jobs);
+        }
+
+        #[test]
+        fn two_callers_share_one_worker() {
+            model(2, two_callers);
+        }
     }
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test's own helpers
 
 use pteron_llm::template::{ChatTemplate, RenderInput, TemplateError};
-use pteron_llm::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerFormat};
-use serde_json::json;
+use pteron_llm::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -70,6 +70,104 @@ fn damaged_tokenizer_files_never_crash() {
     }
     let _ = std::panic::take_hook();
     assert!(sound > 20, "hardly any damaged file could be loaded, so that little was tried");
+}
+
+/// A `tokenizer.json` of one token, with one rule of its own.
+fn with_rule(chain: &str, rule: Value) -> Result<Tokenizer, TokenizerError> {
+    let mut file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    });
+    file[chain] = rule;
+    Tokenizer::load(TokenizerFormat::TokenizerJson, file.to_string().as_bytes(), &TokenizerConfig::default())
+}
+
+#[test]
+fn chains_of_rules_that_make_texts_endless_are_refused() {
+    let many = |rule: Value| vec![rule; 40];
+    let doubling = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+    // The library takes a rule without its type too.
+    let nameless = json!({"pattern": {"String": "a"}, "content": "aa"});
+    let expression = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "aa"});
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let spaces = json!({"type": "BPEDecoder", "suffix": ""});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let twice =
+        json!({"type": "TemplateProcessing", "single": [text, text], "pair": [], "special_tokens": {}});
+    let cases = [
+        ("normalizer", json!({"type": "Sequence", "normalizers": many(doubling.clone())})),
+        ("normalizer", json!({"normalizers": many(nameless)})),
+        ("normalizer", json!({"type": "Sequence", "normalizers": many(expression)})),
+        ("normalizer", json!({"type": "Sequence", "normalizers": many(json!({"type": "ByteLevel"}))})),
+        ("pre_tokenizer", json!({"type": "Sequence", "pretokenizers": many(byte_level)})),
+        ("post_processor", json!({"type": "Sequence", "processors": many(twice)})),
+        ("decoder", json!({"type": "Sequence", "decoders": many(doubling)})),
+        ("decoder", json!({"type": "Sequence", "decoders": many(spaces)})),
+    ];
+    for (chain, rule) in cases {
+        let refused = with_rule(chain, rule.clone());
+        assert!(matches!(refused, Err(TokenizerError::Limit { .. })), "{chain} {rule}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_single_token_with_a_far_id_does_not_ask_for_a_gigabyte() {
+    let tiktoken = |rank: u32| {
+        let file = format!("YQ== {rank}\n");
+        Tokenizer::load(TokenizerFormat::Tiktoken, file.as_bytes(), &TokenizerConfig::default())
+    };
+    assert!(tiktoken(60_000).is_ok());
+    let (refused, in_json) = (
+        tiktoken(16_000_000),
+        with_rule(
+            "model",
+            json!({
+                "type": "BPE", "vocab": {"a": 16_000_000}, "merges": []
+            }),
+        ),
+    );
+    for refused in [refused, in_json] {
+        assert!(matches!(refused, Err(TokenizerError::Limit { .. })), "{refused:?}");
+    }
+}
+
+/// A field of a protobuf message that has a length.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(bytes.len()).unwrap();
+    let length = [(length & 0x7f) as u8 | 0x80, (length >> 7) as u8];
+    [&[number << 3 | 2][..], &length, bytes].concat()
+}
+
+/// A SentencePiece model of such pieces and scores, with a table of characters where it has one.
+fn sentence_pieces(pieces: &[(&str, f32)], charsmap: &[u8]) -> Result<Tokenizer, TokenizerError> {
+    let mut file = Vec::new();
+    for (text, score) in pieces {
+        // A score is field 2, four bytes long.
+        file.extend(field(1, &[&field(1, text.as_bytes())[..], &[0x15], &score.to_le_bytes()].concat()));
+    }
+    file.extend(field(3, &field(2, charsmap)));
+    Tokenizer::load(TokenizerFormat::SentencePiece, &file, &TokenizerConfig::default())
+}
+
+#[test]
+fn a_piece_of_nothing_does_not_make_a_text_endless() {
+    let tokenizer = sentence_pieces(&[("<unk>", 0.0), ("", 1.0), ("a", 0.5)], &[]).unwrap();
+    let ids = tokenizer.encode("aaa", Ends::None).unwrap();
+    assert_eq!(ids, [0, 2, 2, 2], "the space in front is unknown");
+}
+
+#[test]
+fn a_character_map_that_makes_long_texts_of_characters_is_refused() {
+    let table = |length: usize| [&[0; 4][..], &vec![b'x'; length]].concat();
+    assert!(sentence_pieces(&[("a", 0.0)], &table(200)).is_ok());
+    let refused = sentence_pieces(&[("a", 0.0)], &table(2000));
+    assert!(matches!(refused, Err(TokenizerError::Limit { .. })), "{refused:?}");
+    // The same in base64: a table of no bytes, then letters.
+    let encoded = format!("{}{}", "AAAA", "AHh4".to_owned() + &"eHh4".repeat(1000));
+    let refused = with_rule("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": encoded}));
+    assert!(matches!(refused, Err(TokenizerError::Limit { .. })), "{refused:?}");
 }
 
 fn render(template: &str) -> Result<String, TemplateError> {

@@ -2,10 +2,14 @@
 //! visible.
 
 use super::specials::{Part, Specials};
-use super::{TokenizerError, TokenizerFormat};
+use super::{TokenizerError, TokenizerFormat, check_limit};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 /// The sign that stands for a space.
 const SPACE: &str = "\u{2581}";
+/// What one spelling may become: bounds how much longer than itself a text can get. Unicode's own longest has 33 bytes.
+const MAX_MAPPED_BYTES: usize = 256;
 
 /// How a model wants its texts.
 #[derive(Debug, Default)]
@@ -95,6 +99,8 @@ impl Charsmap {
         let trie =
             rest.get(..size).filter(|trie| trie.len() % 4 == 0).ok_or_else(|| malformed("is cut off"))?;
         let texts = std::str::from_utf8(&rest[size..]).map_err(|_| malformed("is not UTF-8"))?;
+        let longest = texts.split('\0').map(str::len).max().unwrap_or(0);
+        check_limit("the longest text of its character map in bytes", longest, MAX_MAPPED_BYTES)?;
         let units =
             trie.chunks_exact(4).filter_map(|unit| unit.first_chunk()).map(|unit| u32::from_le_bytes(*unit));
         Ok(Charsmap { units: units.collect(), texts: texts.to_owned() })
@@ -121,4 +127,11 @@ impl Charsmap {
         let mapped = self.texts.get(start..)?;
         Some((mapped.split('\0').next().unwrap_or(mapped), length))
     }
+}
+
+/// Whether a table in base64, which another reader will use, is one that this one would take.
+pub(super) fn check_encoded(format: TokenizerFormat, table: &str) -> Result<(), TokenizerError> {
+    let malformed = |_| TokenizerError::malformed(format, "its character map is not base64");
+    let bytes = STANDARD.decode(table).map_err(malformed)?;
+    Charsmap::read(format, &bytes).map(|_| ())
 }

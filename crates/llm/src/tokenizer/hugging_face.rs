@@ -3,15 +3,24 @@
 //! The library was made for files of friends: it may panic on odd ones, and a chain of replacements can make a short
 //! text endless. Calls are guarded, and such chains are refused.
 
+use super::charsmap;
 use super::decoder::Decoder;
-use super::{EndTokens, MAX_TOKENS, Model, TokenizerError, TokenizerFormat, check_limit};
+use super::{EndTokens, Model, TokenizerError, TokenizerFormat, check_largest_id, check_limit};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokenizers::Tokenizer;
 
 const FORMAT: TokenizerFormat = TokenizerFormat::TokenizerJson;
-/// How many times longer normalisation may make a text.
+/// How many times longer each of the file's chains of rules may make a text.
 const MAX_GROWTH: usize = 64;
+
+/// The chains, and what a limit on each is called.
+const CHAINS: [(&str, &str); 4] = [
+    ("normalizer", "the factor by which its normalizer lengthens texts"),
+    ("pre_tokenizer", "the factor by which its pretokenizer lengthens texts"),
+    ("post_processor", "the factor by which its postprocessor lengthens texts"),
+    ("decoder", "the factor by which its decoder lengthens texts"),
+];
 
 #[derive(Debug)]
 pub(super) struct HuggingFace {
@@ -24,8 +33,9 @@ pub(super) struct HuggingFace {
 pub(super) fn read(bytes: &[u8]) -> Result<HuggingFace, TokenizerError> {
     let json: Value =
         serde_json::from_slice(bytes).map_err(|error| TokenizerError::malformed(FORMAT, error))?;
-    let growth = growth(json.get("normalizer").unwrap_or(&Value::Null));
-    check_limit("the factor by which its normalizer lengthens texts", growth, MAX_GROWTH)?;
+    for (chain, what) in CHAINS {
+        check_limit(what, growth(json.get(chain).unwrap_or(&Value::Null))?, MAX_GROWTH)?;
+    }
     let decoder = Decoder::read(json.get("decoder").unwrap_or(&Value::Null));
     drop(json);
     let mut tokenizer = guarded(|| Tokenizer::from_bytes(bytes))?
@@ -33,8 +43,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<HuggingFace, TokenizerError> {
     // Cutting off and filling up are for training; a prompt is taken whole.
     tokenizer.with_padding(None);
     tokenizer.with_truncation(None).map_err(|error| TokenizerError::malformed(FORMAT, error))?;
-    let largest = guarded(|| tokenizer.get_vocab(true).into_values().max())?.unwrap_or(0) as usize;
-    check_limit("the largest token id", largest, MAX_TOKENS - 1)?;
+    let vocabulary = guarded(|| tokenizer.get_vocab(true))?;
+    let largest = vocabulary.values().max().copied().unwrap_or(0) as usize;
+    check_largest_id(largest, vocabulary.len())?;
     let mut model = HuggingFace { tokenizer, decoder, ends: EndTokens::default(), vocab_size: largest + 1 };
     model.ends = model.find_ends();
     Ok(model)
@@ -46,20 +57,46 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
         .map_err(|_| TokenizerError::malformed(FORMAT, "the tokenizers library cannot work with it"))
 }
 
-/// By how much a normalizer can lengthen a text, at most.
-fn growth(normalizer: &Value) -> usize {
-    let length = |value: Option<&Value>| value.and_then(Value::as_str).map_or(0, str::len);
-    match normalizer.get("type").and_then(Value::as_str) {
-        Some("Sequence") => {
-            let steps = normalizer.get("normalizers").and_then(Value::as_array);
-            steps.into_iter().flatten().map(growth).fold(1, usize::saturating_mul)
+/// By how much a rule, with those inside it, can lengthen a text, at most. The library also takes rules without their
+/// `type`, so that they are known by their fields.
+fn growth(rule: &Value) -> Result<usize, TokenizerError> {
+    let text = |name: &str| rule.get(name).and_then(Value::as_str);
+    let mut factor = 1usize;
+    for chain in ["normalizers", "pretokenizers", "processors", "decoders"] {
+        for step in rule.get(chain).and_then(Value::as_array).into_iter().flatten() {
+            factor = factor.saturating_mul(growth(step)?);
         }
-        Some("Replace") => {
-            let pattern = length(normalizer.get("pattern").and_then(|pattern| pattern.get("String")));
-            length(normalizer.get("content")).div_ceil(pattern.max(1)).max(1)
-        }
-        _ => 1,
     }
+    if let (Some(pattern), Some(content)) = (rule.get("pattern"), text("content")) {
+        let pattern = pattern.get("String").and_then(Value::as_str).map_or(0, str::len);
+        let replaced = match pattern {
+            // An expression or nothing at all may be found between any two bytes.
+            0 => content.len() + 1,
+            length => content.len().div_ceil(length),
+        };
+        factor = factor.saturating_mul(replaced.max(1));
+    }
+    // Bytes that are shown as characters of two bytes.
+    let byte_level = text("type") == Some("ByteLevel") || rule.get("add_prefix_space").is_some();
+    // A space between any two characters.
+    let spaces = text("suffix") == Some("") || text("word_delimiter_token") == Some("");
+    let doubles = usize::from(byte_level) + usize::from(spaces);
+    if let Some(table) = text("precompiled_charsmap") {
+        charsmap::check_encoded(FORMAT, table)?;
+    }
+    Ok(factor.saturating_mul(1 << doubles).saturating_mul(repeats(rule.get("single"))))
+}
+
+/// How often a template of the ends has the text itself; whatever is no token counts as that.
+fn repeats(template: Option<&Value>) -> usize {
+    let count = match template {
+        Some(Value::Array(pieces)) => {
+            pieces.iter().filter(|piece| piece.get("SpecialToken").is_none()).count()
+        }
+        Some(Value::String(pieces)) => pieces.split_whitespace().count(),
+        _ => 1,
+    };
+    count.max(1)
 }
 
 impl HuggingFace {

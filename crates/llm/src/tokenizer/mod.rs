@@ -108,6 +108,9 @@ pub(crate) struct EndTokens {
 pub(crate) const MAX_FILE_BYTES: usize = 1 << 28;
 /// Ids fit in far less; this bounds the tables that hang on them.
 pub(crate) const MAX_TOKENS: usize = 1 << 24;
+/// Vocabularies have few holes: an id may be this many times the number of tokens, and so much more.
+const IDS_A_TOKEN: usize = 16;
+const MORE_IDS: usize = 1 << 16;
 /// A text longer than this is not encoded in one piece.
 pub(crate) const MAX_TEXT_BYTES: usize = 1 << 28;
 
@@ -256,4 +259,10 @@ pub(crate) fn check_limit(what: &'static str, found: usize, limit: usize) -> Res
         return Ok(());
     }
     Err(TokenizerError::Limit { what, found: found as u64, limit: limit as u64 })
+}
+
+/// Bounds the tables that hang on ids by what a file really has: one line could else ask for a gigabyte.
+pub(crate) fn check_largest_id(largest: usize, tokens: usize) -> Result<(), TokenizerError> {
+    let limit = tokens.saturating_mul(IDS_A_TOKEN).saturating_add(MORE_IDS).min(MAX_TOKENS);
+    check_limit("the largest token id", largest, limit - 1)
 }

@@ -5,7 +5,7 @@ use super::specials::Specials;
 use super::spelled::{Rules, Spelled};
 use super::split::Splitter;
 use super::vocabulary::{Kind, Vocabulary};
-use super::{EndTokens, MAX_TOKENS, TokenizerConfig, TokenizerError, TokenizerFormat, check_limit};
+use super::{EndTokens, TokenizerConfig, TokenizerError, TokenizerFormat, check_largest_id, check_limit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ fn assemble(
     added_first: Vec<Box<str>>,
 ) -> Result<Spelled, TokenizerError> {
     let last = ranks.keys().chain(special.values()).max().copied().unwrap_or(0);
-    check_limit("the largest token id", last as usize, MAX_TOKENS - 1)?;
+    check_largest_id(last as usize, ranks.len() + special.len())?;
     // Numbers that no token has stay empty, and an empty token is never found.
     let mut tokens: Vec<(Box<[u8]>, Kind)> = vec![(Box::default(), Kind::Unused); last as usize + 1];
     for (rank, token) in ranks {

@@ -28,7 +28,9 @@ impl Unigram {
         let mut lengths = Vec::new();
         let (mut smallest, mut largest) = (f32::MAX, f32::MIN);
         for ((_, token, kind), &score) in vocabulary.iter().zip(scores) {
-            if matches!(kind, Kind::Normal | Kind::UserDefined) && token.len() <= MAX_PIECE_BYTES {
+            // A piece of nothing would be followed by itself without end.
+            let is_found = (1..=MAX_PIECE_BYTES).contains(&token.len());
+            if matches!(kind, Kind::Normal | Kind::UserDefined) && is_found {
                 lengths.push(token.len());
             }
             if kind == Kind::Normal {

@@ -211,6 +211,17 @@ fn templates_that_mean_harm_end_soon_on_a_small_stack() {
         "{% set s = 'a-b' * 300000 %}{% for i in range(99) %}{{ s | wordwrap(3, false) }}{% endfor %}".into(),
         "{% set s = '(' * 400000 ~ 'x' ~ ')' * 400000 %}{% for i in range(99) %}{{ s | urlize }}{% endfor %}".into(),
         "{% set s = '<' * 400000 %}{% for i in range(99) %}{{ (s | striptags) ~ (s | pprint) }}{% endfor %}".into(),
+        "{% set s = 'a' * 200000 %}{% set c = 'b' * 200000 ~ 'a' %}{% for i in range(99999) %}{{ s.strip(c) ~ s | trim(c) }}{% endfor %}".into(),
+        "{% set s = 'ab' * 400000 %}{% set n = namespace(t=(s ~ 'd',)) %}{% for i in range(12) %}{% set n.t = n.t + n.t %}{% endfor %}{% set s = s ~ 'c' %}{% for i in range(9999) %}{% if s.startswith(n.t) %}{% endif %}{% endfor %}".into(),
+        "{% set s = 'ab' * 900000 %}{% for i in range(99999) %}{{ 'a'.find(s) ~ 'a'.count(s) ~ 'a'.replace(s, '') ~ 'a'.split(s) ~ ('a' | replace(s, '')) }}{% endfor %}".into(),
+        "{% set s = 'ab' * 900000 %}{% set d = {s: 1} %}{% for i in range(99999) %}{% if d[s] and s in d and d.get(s) %}{% endif %}{% endfor %}".into(),
+        "{% set s = 'ab' * 900000 %}{% set n = namespace({s: 1}) %}{% for i in range(99999) %}{% if n[s] %}{% endif %}{% endfor %}".into(),
+        "{% set s = 'ab' * 900000 %}{% for i in range(99999) %}{% if s is lower and s is upper %}{% endif %}{% endfor %}".into(),
+        "{% set s = '1' * 900000 %}{% for i in range(99999) %}{{ s | int ~ (s | float) ~ (s | filesizeformat) }}{% endfor %}".into(),
+        "{% set s = '&' * 900000 %}{% for i in range(99999) %}{% if s | striptags %}{% endif %}{% endfor %}".into(),
+        "{% set s = 'a ' * 40000 %}{% set e = ['x'] * 40000 %}{% for i in range(99) %}{% if s | urlize(extra_schemes=e) %}{% endif %}{% endfor %}".into(),
+        "{% set d = dict(range(20000) | map('string') | map('replace', '', 'k') | batch(2)) %}{% for i in range(99) %}{% if ('{k1k9k9k9k8k}' * 50000).format(**d) %}{% endif %}{% endfor %}".into(),
+        "{% set s = 'ab' * 900000 %}{% set n = namespace(l=[]) %}{% for i in range(999) %}{% set n.l = n.l + [messages[0][s], messages[s], messages[0] | attr(s)] %}{% endfor %}".into(),
     ];
     templates.push("{{ 1".to_owned() + &" + 'a'".repeat(100));
     let worker = move || {
@@ -223,6 +234,15 @@ fn templates_that_mean_harm_end_soon_on_a_small_stack() {
         }
     };
     thread::Builder::new().stack_size(2 << 20).spawn(worker).unwrap().join().unwrap();
+}
+
+#[test]
+fn numbers_at_the_border_are_numbers() {
+    // The smallest integer less one, and divided by minus one, is none.
+    let smallest = "(-170141183460469231731687303715884105727 - 1)";
+    assert_eq!(render(&format!("{{{{ {smallest} in range(0, -5, -1) }}}}")).unwrap(), "False");
+    assert_eq!(render(&format!("{{{{ '-1'.zfill({smallest}) }}}}")).unwrap(), "-1");
+    assert_eq!(render("{{ -3 in range(0, -5, -1) }}{{ 3 in range(0, 5, 2) }}").unwrap(), "TrueFalse");
 }
 
 #[test]

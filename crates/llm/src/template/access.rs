@@ -21,15 +21,15 @@ impl Interpreter<'_> {
         {
             return Ok(item.clone());
         }
-        Ok(Value::undefined(format!("'{}' has no attribute '{name}'", object_name(value))))
+        self.budget.undefined(format!("'{}' has no attribute '{name}'", object_name(value)))
     }
 
     fn python_attribute(&mut self, value: &Value, name: &Arc<str>) -> Result<Option<Value>, Fault> {
+        self.budget.scan(name.len())?;
         if name.starts_with("__") || methods::changes(value, name) {
             let kind = value.type_name();
-            return Ok(Some(Value::undefined(format!(
-                "access to attribute '{name}' of '{kind}' object is unsafe."
-            ))));
+            let message = format!("access to attribute '{name}' of '{kind}' object is unsafe.");
+            return self.budget.undefined(message).map(Some);
         }
         if methods::knows(value, name) {
             return self.budget.method(value, name).map(Some);
@@ -76,12 +76,13 @@ impl Interpreter<'_> {
             return Ok(found);
         }
         if let Value::Str(name) = index {
-            let found = self.python_attribute(value, name)?;
-            let missing = || Value::undefined(format!("'{}' has no attribute '{name}'", object_name(value)));
-            return Ok(found.unwrap_or_else(missing));
+            return match self.python_attribute(value, name)? {
+                Some(found) => Ok(found),
+                None => self.budget.undefined(format!("'{}' has no attribute '{name}'", object_name(value))),
+            };
         }
         let index = self.repr(index)?;
-        Ok(Value::undefined(format!("{} has no element {index}", object_name(value))))
+        self.budget.undefined(format!("{} has no element {index}", object_name(value)))
     }
 
     /// `value[start:stop:step]`.

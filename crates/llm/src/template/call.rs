@@ -24,6 +24,12 @@ impl Given {
         self
     }
 
+    /// Bytes of the texts among the arguments: what is looked for in something takes time of its own.
+    pub(super) fn text_bytes(&self) -> usize {
+        let values = self.positional.iter().chain(self.named.iter().map(|(_, value)| value));
+        values.filter_map(Value::as_str).map(|text| text.len()).sum()
+    }
+
     /// The arguments in the order of a function's parameters.
     pub(super) fn bind<const N: usize>(
         self,
@@ -191,6 +197,7 @@ impl Interpreter<'_> {
                 self.budget.bytes((entries.len() + 2) * 4 * size_of::<Value>())?;
                 for (key, value) in entries {
                     let key = text(key, "the name of a namespace's attribute")?;
+                    self.budget.scan(key.len())?;
                     if key.starts_with('_') {
                         return Fault::evaluation(format!(
                             "a namespace takes no attribute `{key}` that starts with `_`"

@@ -219,8 +219,9 @@ impl Interpreter<'_> {
             (Value::Dict(dict), item) => Ok(dict.entries.contains_key(&self.budget.key(item)?)),
             (Value::Range(range), item) => match item.as_int() {
                 Some(item) => {
-                    let offset = item.checked_sub(range.start).unwrap_or(i128::MAX);
-                    let at = offset / range.step;
+                    let offset = item.checked_sub(range.start);
+                    let at = offset.and_then(|offset| offset.checked_div(range.step));
+                    let Some((offset, at)) = offset.zip(at) else { return Ok(false) };
                     Ok(offset % range.step == 0 && (0..range.length as i128).contains(&at))
                 }
                 None => Ok(false),

@@ -125,10 +125,12 @@ impl Interpreter<'_> {
             }
             "lower" => {
                 let text = self.str(value)?;
+                self.budget.scan(text.len())?;
                 text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)
             }
             "upper" => {
                 let text = self.str(value)?;
+                self.budget.scan(text.len())?;
                 text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
             }
             "escaped" => is_marked,

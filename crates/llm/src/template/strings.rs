@@ -15,7 +15,7 @@ impl Interpreter<'_> {
         name: &str,
         given: Given,
     ) -> Result<Value, Fault> {
-        self.budget.scan(string.len())?;
+        self.budget.scan(string.len().saturating_add(given.text_bytes()))?;
         match name {
             "upper" => self.changed_case(string, given, name, |text| text.to_uppercase()),
             "lower" | "casefold" => self.changed_case(string, given, name, |text| text.to_lowercase()),
@@ -34,7 +34,8 @@ impl Interpreter<'_> {
             }),
             "strip" | "lstrip" | "rstrip" => {
                 let [characters] = given.bind(name, ["chars"])?;
-                let stripped = strip(string, optional_text(characters, "chars")?.as_deref(), name);
+                let characters = optional_text(characters, "chars")?;
+                let stripped = self.stripped(string, characters.as_deref(), name)?;
                 self.budget.text(stripped)
             }
             "removeprefix" | "removesuffix" => {
@@ -123,7 +124,8 @@ impl Interpreter<'_> {
                 let [width] = given.bind(name, ["width"])?;
                 let width = integer(width, 0, "the width")?;
                 let (sign, digits) = string.split_at(usize::from(string.starts_with(['+', '-'])));
-                let digits = self.padded(digits, width - sign.len() as i128, '0', Align::Right)?;
+                let digits =
+                    self.padded(digits, width.saturating_sub(sign.len() as i128), '0', Align::Right)?;
                 let digits = self.str(&digits)?;
                 self.budget.text([sign, &*digits].concat())
             }
@@ -175,7 +177,7 @@ impl Interpreter<'_> {
     ) -> Result<Value, Fault> {
         let limit = usize::try_from(count).unwrap_or(usize::MAX);
         let found = if old.is_empty() { string.chars().count() + 1 } else { string.matches(old).count() };
-        self.budget.scan(string.len())?;
+        self.budget.scan(string.len().saturating_add(old.len()))?;
         self.budget.repeat(new.len(), found.min(limit))?;
         self.budget.bytes(string.len())?;
         self.budget.text(string.replacen(old, new, limit))
@@ -185,6 +187,36 @@ impl Interpreter<'_> {
         self.budget.repeat(separator.len(), texts.len())?;
         self.budget.bytes(texts.iter().map(|text| text.len()).sum())?;
         self.budget.text(texts.join(separator))
+    }
+
+    /// Takes characters off one end or both: those that are given, or white space.
+    pub(super) fn stripped<'s>(
+        &mut self,
+        string: &'s str,
+        characters: Option<&str>,
+        name: &str,
+    ) -> Result<&'s str, Fault> {
+        // Each character that is looked at is looked for among all that are given.
+        let mut goes = |c: char| match characters {
+            None => Ok(is_space(c)),
+            Some(characters) => self.budget.scan(characters.len()).map(|()| characters.contains(c)),
+        };
+        let (mut start, mut end) = (0, string.len());
+        if name != "rstrip" {
+            while let Some(c) = string[start..end].chars().next()
+                && goes(c)?
+            {
+                start += c.len_utf8();
+            }
+        }
+        if name != "lstrip" {
+            while let Some(c) = string[start..end].chars().next_back()
+                && goes(c)?
+            {
+                end -= c.len_utf8();
+            }
+        }
+        Ok(&string[start..end])
     }
 
     /// Fills up to a width.
@@ -220,7 +252,13 @@ impl Interpreter<'_> {
             Value::Tuple(affixes) => {
                 let texts = affixes.values.iter().map(|affix| text(affix.clone(), "an affix"));
                 let texts = texts.collect::<Result<Vec<_>, _>>()?;
-                Ok(Value::Bool(texts.iter().any(|affix| fits(affix))))
+                for affix in &texts {
+                    self.budget.scan(affix.len().min(within.len()))?;
+                    if fits(affix) {
+                        return Ok(Value::Bool(true));
+                    }
+                }
+                Ok(Value::Bool(false))
             }
             other => Fault::evaluation(format!(
                 "{name} needs a string or a tuple of strings, not {}",
@@ -293,12 +331,6 @@ fn window(string: &str, start: Option<Value>, end: Option<Value>) -> Result<(usi
     let (start, end) = (bound(start, 0)?, bound(end, length)?);
     let offset = |at: usize| string.char_indices().nth(at).map_or(string.len(), |(offset, _)| offset);
     Ok((start, if start < end { &string[offset(start)..offset(end)] } else { "" }))
-}
-
-pub(super) fn strip<'s>(string: &'s str, characters: Option<&str>, name: &str) -> &'s str {
-    let goes = |c: char| characters.map_or_else(|| is_space(c), |characters| characters.contains(c));
-    let string = if name == "rstrip" { string } else { string.trim_start_matches(goes) };
-    if name == "lstrip" { string } else { string.trim_end_matches(goes) }
 }
 
 /// Words between white space; once `limit` cuts are made, the rest in one piece.

@@ -106,6 +106,7 @@ impl Value {
         Value::Str(text.into())
     }
 
+    /// Nothing, for a reason that has no part of the template's values in it; [`Budget::undefined`] pays for others.
     pub(super) fn undefined(message: impl Into<String>) -> Value {
         Value::Undefined(Rc::new(Undefined { message: message.into() }))
     }
@@ -213,6 +214,12 @@ impl Budget {
         Ok(Value::Str(text.into()))
     }
 
+    /// Nothing, for a reason that may be as long as the template makes it.
+    pub(super) fn undefined(&mut self, message: String) -> Result<Value, Fault> {
+        self.bytes(message.len() + VALUE_BYTES)?;
+        Ok(Value::undefined(message))
+    }
+
     pub(super) fn items(&mut self, values: Vec<Value>) -> Result<Rc<Items>, Fault> {
         self.bytes((values.len() + 2) * VALUE_BYTES)?;
         let depth = self.deeper(values.iter().map(Value::depth).max())?;
@@ -270,8 +277,13 @@ impl Budget {
             Value::Int(value) => Key::Int(*value),
             Value::Float(value) if value.fract() == 0.0 && value.abs() < 1e38 => Key::Int(*value as i128),
             Value::Float(value) => Key::Float(value.to_bits()),
-            Value::Str(text) | Value::Markup(text) => Key::Str(text.clone()),
+            Value::Str(text) | Value::Markup(text) => {
+                // It will be hashed.
+                self.scan(text.len())?;
+                Key::Str(text.clone())
+            }
             Value::Tuple(items) => {
+                self.repeat(items.values.len(), size_of::<Key>())?;
                 let keys = items.values.iter().map(|value| self.key(value));
                 Key::Tuple(keys.collect::<Result<_, _>>()?)
             }

@@ -23,6 +23,7 @@ impl Interpreter<'_> {
             }
             _ => {
                 let [binary] = given.bind(name, ["binary"])?;
+                self.budget.bytes(value.as_str().map_or(0, |text| text.len()))?;
                 let Some(bytes) = super::numbers::to_float(value) else {
                     return Fault::evaluation(format!("'{}' is no size", value.type_name()));
                 };

@@ -22,6 +22,9 @@ static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Addresses of mail.
 static MAIL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\S+@\w[\w.-]*\.\w+$").ok());
 
+/// Characters of a reference, as Python has it; what ends later is none.
+const LONGEST_REFERENCE: usize = 33;
+
 /// Named characters that texts are likely to have.
 const NAMED: [(&str, &str); 6] =
     [("amp", "&"), ("lt", "<"), ("gt", ">"), ("quot", "\""), ("apos", "'"), ("nbsp", "\u{a0}")];
@@ -127,6 +130,7 @@ impl Interpreter<'_> {
             let word = rest.find(is_space).unwrap_or(rest.len());
             if word > 0 {
                 self.budget.bytes(word * 3 + links.attributes.len() + 32)?;
+                self.budget.steps(links.schemes.len())?;
                 links.word(&rest[..word], &mut out);
             }
             let space = rest[word..].find(|c| !is_space(c)).map_or(rest.len(), |length| word + length);
@@ -243,7 +247,8 @@ fn unescaped(text: &str) -> String {
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('&') {
         result.push_str(before);
-        let read = behind.split_once(';').and_then(|(name, after)| Some((character(name)?, after)));
+        let near = behind.char_indices().nth(LONGEST_REFERENCE).map_or(behind, |(end, _)| &behind[..end]);
+        let read = near.find(';').and_then(|end| Some((character(&behind[..end])?, &behind[end + 1..])));
         match read {
             Some((read, after)) => {
                 result.push_str(&read);

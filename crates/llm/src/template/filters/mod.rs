@@ -129,7 +129,7 @@ impl Interpreter<'_> {
             Value::Dict(_)
                 if !super::methods::knows(value, name) && !super::methods::changes(value, name) =>
             {
-                Ok(Value::undefined(format!("'dict object' has no attribute '{name}'")))
+                self.budget.undefined(format!("'dict object' has no attribute '{name}'"))
             }
             _ => self.attribute(value, name),
         }

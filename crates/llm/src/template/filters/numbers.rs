@@ -10,6 +10,9 @@ impl Interpreter<'_> {
         if let (Value::Undefined(undefined), "abs" | "round") = (value, name) {
             return Fault::evaluation(undefined.message.clone());
         }
+        if let Value::Str(text) = value {
+            self.budget.bytes(text.len())?;
+        }
         match name {
             "abs" => {
                 given.none(name)?;

@@ -4,7 +4,7 @@ use crate::template::budget::Fault;
 use crate::template::call::{Given, integer, required, text};
 use crate::template::interpreter::Interpreter;
 use crate::template::lexer::is_space;
-use crate::template::strings::{Align, capitalize, strip};
+use crate::template::strings::{Align, capitalize};
 use crate::template::value::Value;
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ impl Interpreter<'_> {
                 };
                 let string = self.str(value)?;
                 self.budget.scan(string.len())?;
-                self.budget.text(strip(&string, characters.as_deref(), "strip"))
+                let stripped = self.stripped(&string, characters.as_deref(), "strip")?;
+                self.budget.text(stripped)
             }
             "replace" => {
                 let [old, new, count] = given.bind(name, ["old", "new", "count"])?;

@@ -9,6 +9,7 @@ use pteron_llm::conversation::StoreError;
 use pteron_llm::sampler::SamplerSettings;
 use pteron_llm::{Answer, Conversation, FinishReason, GenerateOptions, LanguageModel, LlmError, WhenFull};
 use pteron_runtime::RunControl;
+use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use support::{ALL, CONTEXT, Caches, decoder, model, model_with, models, voice};
@@ -229,4 +230,32 @@ fn another_vocabulary_reads_the_messages_again() {
     std::fs::write(&path, format!("pteron conversation 1 {hash}\n{body}")).unwrap();
     let mut restored = Conversation::restore(&path, decoder(&model), voice()).unwrap();
     assert_eq!(say(&mut restored, "why").tokens, say(&mut chat, "why").tokens);
+}
+
+#[test]
+fn a_question_that_does_not_fit_hides_nothing_of_what_was_said() {
+    let model = model(Caches::Plain);
+    let (mut conversation, _folder, path) = saved(&model, &QUESTIONS[..2]);
+    let before = std::fs::read(&path).unwrap();
+    let refused = try_say(&mut conversation, &"a".repeat(CONTEXT + 1));
+    assert!(matches!(refused, Err(LlmError::PromptTooLong { .. })), "{refused:?}");
+    conversation.save(&path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_file_whose_turns_hide_more_than_came_before_them_is_refused() {
+    let model = model(Caches::Plain);
+    let (mut conversation, _folder, path) = saved(&model, &QUESTIONS[..2]);
+    let file = std::fs::read_to_string(&path).unwrap();
+    let (title, body) = file.split_once('\n').unwrap();
+    let mut body: serde_json::Value = serde_json::from_str(body).unwrap();
+    // Taking the second turn back would show from turn nine on.
+    body["turns"][0]["hidden"] = 9.into();
+    let body = body.to_string();
+    let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (words, _) = title.rsplit_once(' ').unwrap();
+    std::fs::write(&path, format!("{words} {digest}\n{body}")).unwrap();
+    let refused = conversation.load(&path);
+    assert!(matches!(refused, Err(StoreError::Damaged { .. })), "{refused:?}");
 }

@@ -87,14 +87,30 @@ impl Conversation {
         show: &mut dyn FnMut(&str) -> ControlFlow<()>,
         control: &RunControl,
     ) -> Result<Answer> {
-        let prompt = self.fitting_prompt(user, options)?;
-        let tokenizer = &self.voice.tokenizer;
-        let answer =
-            generate(&mut self.decoder, Some(tokenizer), &prompt.tokens, options, constraint, show, control)?;
+        let hidden = self.hidden;
+        let asked = self.ask(user, options, constraint, show, control);
+        // What was not said hides nothing from what will be.
+        let (prompt, answer) = asked.inspect_err(|_| self.hidden = hidden)?;
         let heard = self.heard(prompt, &answer, options);
         let (user, said) = (user.to_owned(), answer.text.clone());
         self.turns.push(Turn { user, answer: said, hidden: self.hidden, heard });
         Ok(answer)
+    }
+
+    /// The prompt of a question, and what the model says to it.
+    fn ask(
+        &mut self,
+        user: &str,
+        options: &GenerateOptions,
+        constraint: Option<&mut Constraint>,
+        show: &mut dyn FnMut(&str) -> ControlFlow<()>,
+        control: &RunControl,
+    ) -> Result<(Prompt, Answer)> {
+        let prompt = self.fitting_prompt(user, options)?;
+        let tokenizer = Some(&self.voice.tokenizer);
+        let answer =
+            generate(&mut self.decoder, tokenizer, &prompt.tokens, options, constraint, show, control)?;
+        Ok((prompt, answer))
     }
 
     /// Takes the last turn back; what was asked in it.

@@ -117,6 +117,10 @@ fn read(path: &Path) -> Result<Stored, StoreError> {
     if stored.hidden > stored.turns.len() {
         return Err(damaged(format!("it leaves out {} of {} turns", stored.hidden, stored.turns.len())));
     }
+    // Taking turns back shows again what each of them had to hide.
+    if let Some(at) = stored.turns.iter().enumerate().position(|(at, turn)| turn.hidden > at) {
+        return Err(damaged(format!("turn {at} leaves out {} turns before it", stored.turns[at].hidden)));
+    }
     Ok(stored)
 }
 

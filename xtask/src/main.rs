@@ -8,6 +8,7 @@ mod bench;
 mod cache;
 mod case;
 mod cases;
+mod conformance;
 mod engine;
 mod error;
 mod fuzz;
@@ -41,6 +42,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Cases(cases::Arguments),
+    Conformance(conformance::Arguments),
     Interop(interop::Arguments),
     Sample(sample::Arguments),
     Mutate(mutate::Arguments),
@@ -67,6 +69,7 @@ enum Outcome {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Cases(arguments) => cases::run(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Interop(arguments) => interop::run(&arguments),
         Command::Sample(arguments) => sample::run(&arguments),
         Command::Mutate(arguments) => mutate::run(&arguments),

@@ -49,14 +49,13 @@ pub(crate) fn nightly() -> Command {
 /// Builds the binary `pteron` as users get it and says where it is.
 pub(crate) fn build_pteron() -> Result<PathBuf> {
     let mut command = cargo();
-    command.args([
-        "build",
-        "--release",
-        "--package",
-        "pteron",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+    command.args(["build", "--release", "--package", "pteron"]);
+    executable(command)
+}
+
+/// Runs a `cargo build` and says where the binary is that it made.
+pub(crate) fn executable(mut command: Command) -> Result<PathBuf> {
+    command.args(["--message-format", "json-render-diagnostics"]);
     let mut child = command.stdout(Stdio::piped()).spawn().doing("start", "cargo build")?;
     let mut executable = None;
     if let Some(messages) = child.stdout.take() {

@@ -95,6 +95,16 @@ impl Files {
 
     /// The pair of files of a model with room for what is measured.
     pub(crate) fn make(&self, subject: &Subject, pteron: &Path, positions: usize) -> Result<Pair> {
+        let gguf = match subject {
+            Subject::Shape(model) => self.make_gguf(model)?,
+            Subject::Real(name) => pull(pteron, name)?,
+            Subject::Gguf(path) => path.clone(),
+        };
+        Ok(Pair { pte: self.make_program(subject, pteron, positions)?, gguf })
+    }
+
+    /// The program alone.
+    pub(crate) fn make_program(&self, subject: &Subject, pteron: &Path, positions: usize) -> Result<PathBuf> {
         let positions = positions.next_multiple_of(256);
         match subject {
             Subject::Shape(model) => self.make_shape(model, pteron, positions),
@@ -104,17 +114,18 @@ impl Files {
     }
 
     /// A GGUF file as a program, made anew each time: nothing tells an old one from one that is still right.
-    fn convert(&self, gguf: &Path, pteron: &Path, positions: usize) -> Result<Pair> {
+    fn convert(&self, gguf: &Path, pteron: &Path, positions: usize) -> Result<PathBuf> {
         let stem = gguf.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let pte = self.root.join(format!("{stem}-{positions}.pte"));
         let mut command = Command::new(pteron);
         command.arg("export").arg(gguf).arg("-o").arg(&pte).args(["--context", &positions.to_string()]);
         command.stdout(std::process::Stdio::null());
         succeed(command, "pteron export")?;
-        Ok(Pair { pte, gguf: gguf.to_owned() })
+        Ok(pte)
     }
 
-    fn make_shape(&self, model: &Model, pteron: &Path, positions: usize) -> Result<Pair> {
+    /// The peer's file of a shape.
+    fn make_gguf(&self, model: &Model) -> Result<PathBuf> {
         let gguf = self.root.join(format!("{}-{}.gguf", model.name, model.gguf));
         if !gguf.exists() {
             eprintln!("{}: writing {}", model.name, gguf.display());
@@ -126,6 +137,11 @@ impl Files {
                 .args(["--type", model.gguf]);
             succeed(command, "make_gguf.py")?;
         }
+        Ok(gguf)
+    }
+
+    /// Pteron's own.
+    fn make_shape(&self, model: &Model, pteron: &Path, positions: usize) -> Result<PathBuf> {
         let pte = self.root.join(format!("{}-{}-{positions}.pte", model.name, model.gguf));
         if !pte.exists() {
             eprintln!("{}: writing {}", model.name, pte.display());
@@ -140,7 +156,7 @@ impl Files {
             command.stdout(std::process::Stdio::null());
             succeed(command, "pteron bench --save")?;
         }
-        Ok(Pair { pte, gguf })
+        Ok(pte)
     }
 }
 

@@ -1,11 +1,14 @@
-//! `cargo xtask bench`: Pteron and llama.cpp on programs of the same shapes, turn by turn in one run, so that both see
-//! the same machine. What is missing (the peer, the files) is made first, in the cache folder.
+//! `cargo xtask bench`: Pteron and llama.cpp on programs of the same shapes, or two binaries of Pteron on the same
+//! program, turn by turn in one run, so that both see the same machine. What is missing (the peer, the files) is made
+//! first, in the cache folder.
 
+mod against;
 mod files;
 mod rounds;
 mod rows;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::Outcome;
@@ -13,17 +16,21 @@ use crate::cache::Cache;
 use crate::error::{Doing, Result};
 use crate::workspace;
 
-use files::{Files, MODELS, Pair, REAL, Subject};
-use rounds::Measurement;
-use rows::Report;
+use files::{Files, MODELS, REAL, Subject};
+use rounds::{Measurement, take_turns};
+use rows::{Report, Turns};
 
-/// Compare the speed of Pteron with that of llama.cpp on this machine.
+/// Compare the speed of Pteron with that of llama.cpp, or of an older Pteron, on this machine.
 ///
 /// Both run programs of the same shape with random 4-bit weights, or the same GGUF file of a real model: prefill of a text,
 /// and decode at several depths of context; the time to fill the deepest is that to the first token of a long prompt.
 /// Rounds alternate between the two; medians, spreads and ratios are printed, and Pteron's figures as a part of what plain
 /// reads (decode) and the matrix unit (prefill) reach here. The first run builds llama.cpp (20 minutes of one core), writes
 /// the models (7 GB) to the cache folder and fetches the real ones. Keep the machine quiet while it measures.
+///
+/// With --against the other side is a `pteron` built before, and llama.cpp is not needed: SmolLM2 and the shape of Llama 3.2
+/// 1B, both binaries reading the same program. The last line has the lowest median ratio, and the status says whether that is
+/// at least --least.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only these models: shapes by name, real ones as real/NAME, GGUF files by path; may be given several times.
@@ -38,12 +45,12 @@ pub(crate) struct Arguments {
     /// Tokens to decode [default: by the size of the model, 48 to 192].
     #[arg(long, value_name = "N")]
     new: Option<usize>,
-    /// Positions that are full when decoding begins.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "0,512,2048")]
+    /// Positions that are full when decoding begins [default: 0,512,2048; with --against 0,512].
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
     context: Vec<usize>,
-    /// How often each side takes its turn.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
+    /// How often each side takes its turn [default: 3; with --against 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
     /// Pteron's backend [default: its own choice].
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
@@ -53,37 +60,37 @@ pub(crate) struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Measure against this older binary of Pteron, not against llama.cpp.
+    #[arg(long, value_name = "OLD_BINARY", conflicts_with = "json")]
+    against: Option<PathBuf>,
+    /// The lowest ratio of new to old, as a median over the rounds, that is good.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.97, requires = "against")]
+    least: f64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    if let Some(old) = &arguments.against {
+        return against::run(arguments, old);
+    }
     let subjects = pick(&arguments.models)?;
-    let deepest = arguments.context.iter().max().copied().unwrap_or(0);
-    let positions = arguments.prompt.max(deepest + arguments.new.unwrap_or(*DECODED.end()));
-    let threads = match arguments.threads.as_slice() {
-        [] => all_threads(),
-        given => given.to_vec(),
-    };
+    let context = arguments.context_or(&[0, 512, 2048]);
     let files = Files::at(Cache::locate()?.benchmarks())?;
     files.make_peer()?;
-    let pteron = workspace::build_pteron()?;
+    let (pteron, python) = (workspace::build_pteron()?, files.python());
     let mut report = Report::default();
     for subject in subjects {
-        let measured = files.make(&subject, &pteron, positions)?;
+        let measured = files.make(&subject, &pteron, arguments.positions(&context))?;
         let name = subject.name();
-        for &threads in &threads {
-            let measurement = Measurement {
-                pteron: &pteron,
-                python: files.python(),
-                files: &measured,
-                threads,
-                prompt: arguments.prompt,
-                new: arguments.new.map_or_else(|| tokens_worth_timing(&measured), Ok)?,
-                context: &arguments.context,
-                backend: arguments.backend.as_deref(),
-                precision: &arguments.precision,
+        for threads in arguments.all_threads() {
+            let measurement = arguments.measurement(&measured.gguf, &context, threads)?;
+            let rounds = usize::from(arguments.rounds.unwrap_or(3));
+            let ours = |round| {
+                eprintln!("{name}, {threads} threads: round {} of {rounds}", round + 1);
+                measurement.pteron(&pteron, &measured.pte)
             };
-            let turns = measurement.take_turns(usize::from(arguments.rounds), &name)?;
-            report.add(&name, threads, &turns);
+            let theirs = |_| measurement.peer(&python, &measured.gguf);
+            let (pteron, peer) = take_turns(rounds, ours, theirs)?;
+            report.add(&name, threads, &Turns { pteron, peer });
         }
     }
     match arguments.json {
@@ -93,13 +100,52 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(Outcome::Good)
 }
 
+impl Arguments {
+    fn context_or(&self, usual: &[usize]) -> Vec<usize> {
+        if self.context.is_empty() { usual.to_vec() } else { self.context.clone() }
+    }
+
+    /// Positions that a program must have room for.
+    fn positions(&self, context: &[usize]) -> usize {
+        let deepest = context.iter().max().copied().unwrap_or(0);
+        self.prompt.max(deepest + self.new.unwrap_or(*DECODED.end()))
+    }
+
+    /// Numbers of threads to measure with.
+    fn all_threads(&self) -> Vec<usize> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        match (self.threads.as_slice(), cores) {
+            ([], 1) => vec![1],
+            ([], cores) => vec![1, cores],
+            (given, _) => given.to_vec(),
+        }
+    }
+
+    /// What is measured of a model whose weights are in `file`.
+    fn measurement<'a>(
+        &'a self,
+        file: &Path,
+        context: &'a [usize],
+        threads: usize,
+    ) -> Result<Measurement<'a>> {
+        Ok(Measurement {
+            threads,
+            prompt: self.prompt,
+            new: self.new.map_or_else(|| tokens_worth_timing(file), Ok)?,
+            context,
+            backend: self.backend.as_deref(),
+            precision: &self.precision,
+        })
+    }
+}
+
 /// Tokens that are decoded where nobody says how many.
 const DECODED: std::ops::RangeInclusive<usize> = 48..=192;
 
 /// As many tokens as take about a second or more: a tenth of that measures what else the machine does.
-fn tokens_worth_timing(files: &Pair) -> Result<usize> {
+fn tokens_worth_timing(file: &Path) -> Result<usize> {
     const BYTES_READ: u64 = 15_000_000_000;
-    let bytes = fs::metadata(&files.gguf).doing("read", &files.gguf)?.len();
+    let bytes = fs::metadata(file).doing("read", file)?.len();
     Ok(((BYTES_READ / bytes.max(1)) as usize).clamp(*DECODED.start(), *DECODED.end()))
 }
 
@@ -108,9 +154,4 @@ fn pick(names: &[String]) -> Result<Vec<Subject>> {
         [] => Ok(MODELS.iter().map(Subject::Shape).chain(REAL.map(Subject::Real)).collect()),
         names => names.iter().map(|name| Subject::find(name)).collect(),
     }
-}
-
-fn all_threads() -> Vec<usize> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    if cores == 1 { vec![1] } else { vec![1, cores] }
 }

@@ -1,20 +1,16 @@
-//! Turn by turn: Pteron, the peer, Pteron, the peer; who begins changes from round to round. Each turn is a process of
-//! its own that prints one JSON object.
+//! Turn by turn: one side, the other, the other, the one, because who begins changes from round to round. Each turn is a
+//! process of its own that prints one JSON object.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::files::Pair;
 use crate::error::{Doing, Error, Result};
 use crate::workspace;
 
-/// One model with one number of threads.
+/// What is measured of one model with one number of threads.
 pub(crate) struct Measurement<'a> {
-    pub(crate) pteron: &'a Path,
-    pub(crate) python: PathBuf,
-    pub(crate) files: &'a Pair,
     pub(crate) threads: usize,
     pub(crate) prompt: usize,
     pub(crate) new: usize,
@@ -62,41 +58,41 @@ pub(crate) struct Speed {
     pub(crate) median: f64,
 }
 
-/// All turns of both.
-pub(crate) struct Turns {
-    pub(crate) pteron: Vec<Turn>,
-    pub(crate) peer: Vec<Turn>,
+/// Takes turns between two sides: what the first gave, and the second, round by round.
+pub(crate) fn take_turns<T>(
+    rounds: usize,
+    mut first: impl FnMut(usize) -> Result<T>,
+    mut second: impl FnMut(usize) -> Result<T>,
+) -> Result<(Vec<T>, Vec<T>)> {
+    let (mut firsts, mut seconds) = (vec![], vec![]);
+    for round in 0..rounds {
+        if round.is_multiple_of(2) {
+            firsts.push(first(round)?);
+            seconds.push(second(round)?);
+        } else {
+            seconds.push(second(round)?);
+            firsts.push(first(round)?);
+        }
+    }
+    Ok((firsts, seconds))
 }
 
 impl Measurement<'_> {
-    pub(crate) fn take_turns(&self, rounds: usize, model: &str) -> Result<Turns> {
-        let mut turns = Turns { pteron: vec![], peer: vec![] };
-        for round in 0..rounds {
-            eprintln!("{model}, {} threads: round {} of {rounds}", self.threads, round + 1);
-            if round.is_multiple_of(2) {
-                turns.pteron.push(self.pteron()?);
-                turns.peer.push(self.peer()?);
-            } else {
-                turns.peer.push(self.peer()?);
-                turns.pteron.push(self.pteron()?);
-            }
-        }
-        Ok(turns)
-    }
-
-    fn pteron(&self) -> Result<Turn> {
-        let mut command = Command::new(self.pteron);
-        command.arg("bench").arg(&self.files.pte).args(["--json", "--precision", self.precision]);
+    /// A turn of Pteron.
+    pub(crate) fn pteron(&self, binary: &Path, program: &Path) -> Result<Turn> {
+        let mut command = Command::new(binary);
+        command.arg("bench").arg(program).args(["--json", "--precision", self.precision]);
         if let Some(backend) = self.backend {
             command.args(["--backend", backend]);
         }
         self.answer(command)
     }
 
-    fn peer(&self) -> Result<Turn> {
-        let mut command = Command::new(&self.python);
+    /// A turn of the peer.
+    pub(crate) fn peer(&self, python: &Path, gguf: &Path) -> Result<Turn> {
+        let mut command = Command::new(python);
         // -B: no compiled modules in the checkout.
-        command.arg("-B").arg(workspace::root().join("bench").join("peer.py")).arg(&self.files.gguf);
+        command.arg("-B").arg(workspace::root().join("bench").join("peer.py")).arg(gguf);
         self.answer(command)
     }
 
@@ -117,5 +113,26 @@ impl Measurement<'_> {
             return Err(Error::message(format!("{} ended with {}", program.display(), output.status)));
         }
         serde_json::from_slice(&output.stdout).map_err(|error| Error::content(Path::new(&program), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn who_begins_changes_from_round_to_round() {
+        let order = RefCell::new(String::new());
+        let side = |name: char| {
+            let order = &order;
+            move |round: usize| {
+                order.borrow_mut().push(name);
+                Ok(round)
+            }
+        };
+        let (first, second) = take_turns(3, side('a'), side('b')).unwrap();
+        assert_eq!(order.borrow().as_str(), "abbaab");
+        assert_eq!((first, second), (vec![0, 1, 2], vec![0, 1, 2]));
     }
 }

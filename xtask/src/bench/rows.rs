@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rounds::{Turn, Turns};
+use super::rounds::Turn;
 use crate::error::{Error, Result};
 
 /// All rows.
@@ -49,6 +49,12 @@ struct Load {
 }
 
 const PEER: &str = "llama.cpp";
+
+/// All turns of both sides.
+pub(crate) struct Turns {
+    pub(crate) pteron: Vec<Turn>,
+    pub(crate) peer: Vec<Turn>,
+}
 
 impl Report {
     pub(crate) fn add(&mut self, model: &str, threads: usize, turns: &Turns) {
@@ -214,7 +220,7 @@ fn speeds(turns: &[Turn], speed: impl Fn(&Turn) -> Option<f64>) -> Vec<f64> {
     turns.iter().filter_map(speed).collect()
 }
 
-fn median(all: &[f64]) -> Option<f64> {
+pub(crate) fn median(all: &[f64]) -> Option<f64> {
     let mut sorted = all.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -226,7 +232,7 @@ fn median(all: &[f64]) -> Option<f64> {
 }
 
 /// Columns as wide as their widest cell; the first is text, the others stand to the right.
-fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
+pub(crate) fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let show = |line: &[String; N]| {

@@ -10,6 +10,8 @@ mod graphs;
 #[allow(dead_code)] // each test file uses its part
 pub(crate) mod programs;
 mod session;
+#[allow(dead_code)] // as above
+mod tally;
 
 use pteron_ir::op::{Field, FieldKind, FloatArg, IndexArg, IntArg, OffsetArg};
 use pteron_ir::{Builder, Dim, Graph, Op, OpKind, Output, Ssa, TensorType, Type, TypeSource, ValueId};

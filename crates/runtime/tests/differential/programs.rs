@@ -7,6 +7,7 @@
 //! the largest element.
 
 use super::session::{self, Constants};
+pub(crate) use super::tally::Tally;
 use super::{Difference, Source};
 use pteron_ir::op::{IndexArg, IntArg, OffsetArg};
 use pteron_ir::{Builder, Dim, Graph, Op, Output, Ssa, TensorType, Type, ValueId};
@@ -28,61 +29,6 @@ pub(super) const POSITIONS: usize = 16;
 
 /// The schemes under which the same words, scales and biases are legal: bits and groups.
 const SCHEMES: [(i32, i32); 2] = [(8, 32), (4, 64)];
-
-/// What was compared: of programs that ran to an end at least once, those with each of these.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    /// Programs that ran.
-    pub(crate) programs: usize,
-    /// With a branch.
-    pub(crate) branches: usize,
-    /// With a loop.
-    pub(crate) loops: usize,
-    /// With a block inside another.
-    pub(crate) nested: usize,
-    /// With an update of a buffer.
-    pub(crate) buffers: usize,
-    /// With an update inside a loop of a value from outside.
-    pub(crate) outer_updates: usize,
-    /// With the same constants under two schemes.
-    pub(crate) shared: usize,
-    /// With a packed embedding.
-    pub(crate) embeddings: usize,
-    /// With keys that are turned into their cache.
-    pub(crate) turned: usize,
-    /// With draws.
-    pub(crate) draws: usize,
-    /// With attention over the off-graph cache.
-    pub(crate) attends: usize,
-    /// With two delegates.
-    pub(crate) delegates: usize,
-    /// In which a run failed and the session went on.
-    pub(crate) failed: usize,
-    /// In which a snapshot was restored.
-    pub(crate) restored: usize,
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, other: Tally) {
-        let pairs = [
-            (&mut self.programs, other.programs),
-            (&mut self.branches, other.branches),
-            (&mut self.loops, other.loops),
-            (&mut self.nested, other.nested),
-            (&mut self.buffers, other.buffers),
-            (&mut self.outer_updates, other.outer_updates),
-            (&mut self.shared, other.shared),
-            (&mut self.embeddings, other.embeddings),
-            (&mut self.turned, other.turned),
-            (&mut self.draws, other.draws),
-            (&mut self.attends, other.attends),
-            (&mut self.delegates, other.delegates),
-            (&mut self.failed, other.failed),
-            (&mut self.restored, other.restored),
-        ];
-        pairs.into_iter().for_each(|(sum, more)| *sum += more);
-    }
-}
 
 /// Builds a program out of bytes and leads a session of it on a backend and on the reference.
 pub(crate) fn check_program(bytes: &[u8], backend: &dyn Backend) -> Result<Tally, Difference> {

@@ -123,10 +123,7 @@ impl Interpreter<'_> {
                 *automatic += 1;
                 given.positional.get(*automatic - 1)
             }
-            Err(_) => {
-                self.budget.steps(given.named.len() / 8)?;
-                given.named.iter().find(|(name, _)| **name == *first).map(|(_, value)| value)
-            }
+            Err(_) => given.named.iter().find(|(name, _)| **name == *first).map(|(_, value)| value),
         };
         let Some(mut value) = found.cloned() else {
             return Fault::evaluation(format!("the format string asks for '{first}', which is not given"));

@@ -1,0 +1,219 @@
+//! `cargo xtask fuzz`: builds the cargo-fuzz targets of `fuzz/` and runs them, each for a while, one after the other or side by
+//! side, here or packed for a machine without Rust. Seeds are made when they are needed; nothing that a run makes is
+//! committed.
+
+mod pack;
+mod seeds;
+mod text_seeds;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use clap::ValueEnum;
+
+use crate::Outcome;
+use crate::error::{Doing, Error, Result};
+use crate::{mlx_setup, workspace};
+
+/// Run the fuzz targets, each for some seconds, and stop at nothing: all of them are run, then it says which found what.
+///
+/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, from
+/// crates/llm/tests/vectors.zip and from real/schemas.json, those of `pt2` from the sets of `cargo xtask cases` where they are.
+/// `mlx` runs only when it is asked for, and installs MLX as `cargo xtask mlx-setup` does. The last line is
+/// `N targets, N findings`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Seconds for each target.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    seconds: u64,
+    /// Only this target; may be given several times.
+    #[arg(long, value_name = "T")]
+    target: Vec<Target>,
+    /// How many targets run at a time, each in one process; what they print then goes to one file each.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
+    /// Run nothing: put binaries, seeds and a `run.sh SECONDS` into this folder, for a machine of this kind without Rust.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["seconds", "jobs"])]
+    build_only: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Target {
+    /// `.pte`, `.ptd` and `.bpte` files.
+    Container,
+    /// GGUF files, walked and decoded.
+    Gguf,
+    /// MLX payloads, decoded and encoded again.
+    Payload,
+    /// Payloads into graphs and back.
+    Lift,
+    /// The text form.
+    Text,
+    /// Whole programs, loaded and run on zeros.
+    Execute,
+    /// `.pt2` files, compiled.
+    Pt2,
+    /// Random typed ops: reference = cpu.
+    Cpu,
+    /// Random typed ops: reference = the real MLX.
+    Mlx,
+    /// `.npy` files, read and written again.
+    Npy,
+    /// Chat templates of any text, rendered within their budgets.
+    Template,
+    /// Chat templates made of the language's own parts, rendered within their budgets.
+    Jinja,
+    /// Tokenizer files of every format, texts through them and back.
+    Tokenizer,
+    /// Saved conversations, and any order of commands.
+    Conversation,
+    /// JSON schemas and grammars, with tokens taken under them.
+    Schema,
+}
+
+/// One run of one target may hold this many MiB.
+const MEMORY_MIB: u64 = 6144;
+/// One input may take this many seconds.
+const TIMEOUT: u64 = 25;
+
+impl Target {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
+    }
+
+    /// The longest input in bytes.
+    fn longest(self) -> usize {
+        match self {
+            // Choices, of which a few hundred fill a template.
+            Target::Jinja => 2 << 10,
+            Target::Npy | Target::Conversation | Target::Schema => 4 << 10,
+            Target::Template => 16 << 10,
+            // Longer inputs are mostly weights.
+            _ => 64 << 10,
+        }
+    }
+
+    /// What the binary is told beside its folders and its time.
+    fn bounds(self) -> [String; 4] {
+        [
+            format!("-rss_limit_mb={MEMORY_MIB}"),
+            format!("-timeout={TIMEOUT}"),
+            format!("-max_len={}", self.longest()),
+            "-print_final_stats=1".to_owned(),
+        ]
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    require_tools()?;
+    let all = || Target::value_variants().iter().copied().filter(|&target| target != Target::Mlx).collect();
+    let targets = if arguments.target.is_empty() { all() } else { arguments.target.clone() };
+    let binaries = build(&targets)?;
+    if let Some(destination) = &arguments.build_only {
+        pack::pack(&targets, &binaries, destination)?;
+        return Ok(Outcome::Good);
+    }
+    let waiting = Mutex::new(targets.iter());
+    let work = || -> Result<Vec<String>> {
+        let mut findings = vec![];
+        loop {
+            let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
+            let Some(&target) = next else { return Ok(findings) };
+            let found = run_one(target, &binaries, arguments.seconds, arguments.jobs > 1)?;
+            findings.extend(found.then(|| target.name()));
+        }
+    };
+    let findings = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..arguments.jobs.min(targets.len() as u64)).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| {
+            worker.join().unwrap_or_else(|_| Err(Error::message("a thread that runs targets panicked")))
+        });
+        joined.collect::<Result<Vec<Vec<String>>>>()
+    })?;
+    println!("{} targets, {} findings", targets.len(), findings.concat().len());
+    Ok(if findings.concat().is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Runs one target to its end; whether it found something.
+fn run_one(target: Target, binaries: &Path, seconds: u64, to_file: bool) -> Result<bool> {
+    let name = target.name();
+    let (corpus, seeds) = (folder("corpus", &name)?, folder("seeds", &name)?);
+    let count = seeds::write(target, &seeds)?;
+    let artifacts = workspace::root().join("fuzz").join("artifacts").join(&name);
+    fs::create_dir_all(&artifacts).doing("make", &artifacts)?;
+    eprintln!("{name}: {seconds} s from {count} seeds");
+    let mut command = Command::new(binaries.join(&name));
+    command
+        .args([&corpus, &seeds])
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .args(target.bounds())
+        .env("ASAN_OPTIONS", "detect_odr_violation=0");
+    let log = folder("logs", "")?.join(format!("{name}.log"));
+    if to_file {
+        let file = File::create(&log).doing("make", &log)?;
+        command.stdout(Stdio::null()).stderr(file);
+    }
+    let status = command.status().doing("start", binaries.join(&name))?;
+    if !status.success() {
+        println!("{name}: {status}; what it found is in fuzz/artifacts/{name}");
+        if to_file {
+            println!("{name}: what it said is in {}", log.display());
+        }
+    }
+    Ok(!status.success())
+}
+
+/// Builds targets; the folder of their binaries.
+fn build(targets: &[Target]) -> Result<PathBuf> {
+    let host = host()?;
+    let folder = workspace::scratch().join("fuzz").join("target");
+    for &target in targets {
+        let mut command = workspace::nightly();
+        command.args(["fuzz", "build", "--fuzz-dir", "fuzz", "--target", &host, "--target-dir"]).arg(&folder);
+        if target == Target::Mlx {
+            command.args(["--features", "mlx"]).env("MLX_PREFIX", mlx_setup::default_prefix()?);
+        }
+        let status = command.arg(target.name()).status().doing("start", "cargo fuzz")?;
+        if !status.success() {
+            return Err(Error::message(format!("the target `{}` cannot be built", target.name())));
+        }
+    }
+    Ok(folder.join(host).join("release"))
+}
+
+/// What the nightly compiler calls this machine.
+fn host() -> Result<String> {
+    let output = Command::new("rustc")
+        .args(["+nightly", "--verbose", "--version"])
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .output()
+        .doing("start", "rustc")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| Error::message("rustc does not say which machine it builds for"))
+}
+
+fn require_tools() -> Result<()> {
+    let silent = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+    if !silent(workspace::nightly().arg("--version")) {
+        return Err(Error::message("no nightly toolchain; `rustup toolchain install nightly` gets one"));
+    }
+    if silent(workspace::nightly().args(["fuzz", "--version"])) {
+        return Ok(());
+    }
+    let status = workspace::cargo()
+        .args(["install", "--locked", "cargo-fuzz"])
+        .status()
+        .doing("start", "cargo install")?;
+    if status.success() { Ok(()) } else { Err(Error::message("cargo-fuzz could not be installed")) }
+}
+
+fn folder(kind: &str, target: &str) -> Result<PathBuf> {
+    let path = workspace::scratch().join("fuzz").join(kind).join(target);
+    fs::create_dir_all(&path).doing("make", &path)?;
+    Ok(path)
+}

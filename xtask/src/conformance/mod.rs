@@ -107,7 +107,7 @@ struct Case {
 /// Makes one run of the table.
 fn measure(pteron: &Path, run: &Run<'_>) -> Result<Ending> {
     let mut command = Command::new(pteron);
-    command.arg("conformance").arg(&run.set.path).args(&run.arguments()).arg("--json");
+    command.arg("conformance").arg(&run.set.path).args(run.arguments()).arg("--json");
     // The path is the run's, whatever the caller's shell prefers.
     command.env_remove("PTERON_CPU").stderr(Stdio::piped());
     let start = Instant::now();

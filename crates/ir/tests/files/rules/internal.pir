@@ -91,3 +91,25 @@ graph "what is written fits the range"
   %3: bf16[1, 2, 64, 16] = rope_update(x=%0, dims=16, offset=%1, dst=%2, axis=2, start=0, stop=4)  ; error: an update and the slice that it replaces differ: [1, 2, 3, 16] and [1, 2, 4, 16]
   %4: bf16[1, 2, 64, 16] = rope_update(x=%0, dims=17, offset=%1, dst=%2, axis=2, start=0, stop=3)  ; error: 17 rotated features of 16
 }
+
+;;; rows of packed weights as numbers
+graph "rows of packed weights as numbers"
+  symbol T in 1..=64
+  input %0 "tokens": i32[1, T]
+  constant %1 "w": u32[100, 8]
+  constant %2 "s": bf16[100, 2]
+  constant %3 "b": bf16[100, 2]
+  constant %4 "e": u8[100, 2]
+{
+  %5: f32[1, T, 64] = packed_embedding(w=%1, scales=%2, biases=%3, indices=%0, group_size=32, bits=4, mode="affine", dtype=f32)
+  %6: bf16[1, T, 64] = packed_embedding(w=%1, scales=%4, indices=%0, group_size=32, bits=4, mode="mxfp4", dtype=bf16)
+}
+
+;;; rows are picked by integers
+graph "rows are picked by integers"
+  input %0 "tokens": f32[2]
+  constant %1 "w": u32[100, 8]
+  constant %2 "s": u8[100, 2]
+{
+  %3: f32[2, 64] = packed_embedding(w=%1, scales=%2, indices=%0, group_size=32, bits=4, mode="mxfp4", dtype=f32)  ; error: an index cannot be f32; an integer is needed
+}

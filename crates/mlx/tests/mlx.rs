@@ -364,7 +364,7 @@ fn differences_that_were_found_stay_settled() {
 /// Floats of 1.03, -1.06, 1.09, ...: no two of them alike, and none that 16 bits hold exactly.
 fn uneven(dtype: DType, shape: &[usize]) -> Value {
     let count: usize = shape.iter().product();
-    let number = |at: usize| (1.03 + 0.03 * at as f32) * if at % 2 == 0 { 1.0 } else { -1.0 };
+    let number = |at: usize| (1.03 + 0.03 * at as f32) * if at.is_multiple_of(2) { 1.0 } else { -1.0 };
     let tensor = match dtype {
         DType::F16 => HostTensor::from_slice(
             shape.to_vec(),

@@ -99,9 +99,9 @@ fn every_kind_equals_the_formula() {
         for round in 0..sized(30, 5) {
             let shared = 1 + random.below(sized(3, 2));
             let features = [4, 5, 16, 32, 64, 96][random.below(sized(6, 3))];
-            let queries = [1, 1, 2, 5, 17, 60][random.below(sized(6, 4))];
+            let queries = [1, 1, 2, 5, 17, 60][random.below(sized(6, 3))];
             let long = if round % 10 == 0 { sized(700, 0) } else { 0 };
-            let keys = queries + random.below(sized(120, 9)) + long;
+            let keys = queries + random.below(sized(120, 6)) + long;
             let sizes = Sizes {
                 batch: 1 + random.below(sized(2, 1)),
                 heads: shared * (1 + random.below(sized(4, 2))),
@@ -175,9 +175,9 @@ fn ranges_of_keys_are_merged() {
     let k = Tensor::new(&mut random, [1, 1, keys, 16], DType::F32, false);
     let v = Tensor::new(&mut random, [1, 1, keys, 16], DType::F32, false);
     let job = Attention { q: q.view(), k: k.view(), v: v.view(), scale: 0.3, mask: Mask::None, ring: None };
-    let want = formula(job.sizes(), [&q, &k, &v], 0, |_, score| score);
     on_every_path(|path| {
-        assert_close(&attend(path, 3, &job), &want, 2e-5, 4e-6, &format!("{path}"));
+        let whole: Vec<f64> = attend(path, 1, &job).into_iter().map(f64::from).collect();
+        assert_close(&attend(path, 3, &job), &whole, 2e-5, 4e-6, &format!("{path}"));
     });
 }
 

@@ -76,8 +76,9 @@ fn command(conversation: &mut Conversation, source: &mut Source<'_>) {
     let options = GenerateOptions {
         max_new: Some(MAX_NEW),
         sampling: SamplerSettings::greedy(),
+        seed: 0,
+        stop: vec![],
         end_tokens: vec![67],
-        ..GenerateOptions::default()
     };
     let say = |conversation: &mut Conversation, text: &str| {
         let (turns, before) = (conversation.turns().len(), saved(conversation));

@@ -13,7 +13,7 @@ use std::fmt::Write;
 /// Nesting of what is made; the engine's own bounds on depth are met by recursion.
 const DEEPEST: usize = 5;
 /// Templates grow no further than this.
-const LONGEST: usize = 6 << 10;
+const LONGEST: usize = 2 << 10;
 
 /// A template.
 pub fn template(source: &mut Source<'_>) -> String {

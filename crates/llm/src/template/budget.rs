@@ -15,6 +15,8 @@ const BASE_BYTES: u64 = 10 << 20;
 const BYTES_A_BYTE: u64 = 64;
 /// How many bytes of text are looked through in the time of one step.
 const SCAN: usize = 64;
+/// How much longer a byte of what is looked for takes than one of where it is looked for.
+const PREPARE: usize = 8;
 
 /// Why evaluation stopped; the interpreter adds the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,11 @@ impl Budget {
     /// Pays for looking through so many bytes.
     pub(super) fn scan(&mut self, bytes: usize) -> Result<(), Fault> {
         self.steps(1 + bytes / SCAN)
+    }
+
+    /// Pays for looking for one text in another: what is looked for is looked through several times first.
+    pub(super) fn search(&mut self, within: usize, wanted: usize) -> Result<(), Fault> {
+        self.scan(within.saturating_add(wanted.saturating_mul(PREPARE)))
     }
 
     /// Pays for memory, before it is taken.

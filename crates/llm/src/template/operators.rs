@@ -209,7 +209,7 @@ impl Interpreter<'_> {
     pub(super) fn contains(&mut self, container: &Value, item: &Value) -> Result<bool, Fault> {
         match (container, item) {
             (Value::Str(text), Value::Str(part)) => {
-                self.budget.scan(text.len() + part.len())?;
+                self.budget.search(text.len(), part.len())?;
                 Ok(text.contains(&**part))
             }
             (Value::Str(_), other) => Fault::evaluation(format!(

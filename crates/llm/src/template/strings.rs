@@ -15,7 +15,7 @@ impl Interpreter<'_> {
         name: &str,
         given: Given,
     ) -> Result<Value, Fault> {
-        self.budget.scan(string.len().saturating_add(given.text_bytes()))?;
+        self.budget.search(string.len(), given.text_bytes())?;
         match name {
             "upper" => self.changed_case(string, given, name, |text| text.to_uppercase()),
             "lower" | "casefold" => self.changed_case(string, given, name, |text| text.to_lowercase()),
@@ -177,7 +177,7 @@ impl Interpreter<'_> {
     ) -> Result<Value, Fault> {
         let limit = usize::try_from(count).unwrap_or(usize::MAX);
         let found = if old.is_empty() { string.chars().count() + 1 } else { string.matches(old).count() };
-        self.budget.scan(string.len().saturating_add(old.len()))?;
+        self.budget.search(string.len(), old.len())?;
         self.budget.repeat(new.len(), found.min(limit))?;
         self.budget.bytes(string.len())?;
         self.budget.text(string.replacen(old, new, limit))

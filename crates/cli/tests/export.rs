@@ -7,27 +7,6 @@ mod support;
 use std::io::Read;
 use support::*;
 
-fn packed() -> String {
-    root().join("conformance/checkpoints.zip").to_str().unwrap().to_owned()
-}
-
-/// A checkpoint of the packed set, unpacked; its path.
-fn checkpoint(folder: &Folder, case: &str) -> String {
-    let file = std::fs::File::open(packed()).unwrap();
-    let mut archive = zip::ZipArchive::new(file).unwrap();
-    let prefix = format!("{case}/checkpoint/");
-    std::fs::create_dir(folder.path(case)).unwrap();
-    for at in 0..archive.len() {
-        let mut member = archive.by_index(at).unwrap();
-        let name = member.name().unwrap().to_string();
-        let Some(name) = name.strip_prefix(&prefix) else { continue };
-        let mut bytes = Vec::new();
-        member.read_to_end(&mut bytes).unwrap();
-        std::fs::write(folder.path(case).join(name), bytes).unwrap();
-    }
-    folder.at(case)
-}
-
 #[test]
 fn packed_checkpoints_give_what_transformers_gives() {
     for backend in ["cpu", "reference"] {
@@ -122,4 +101,52 @@ fn what_cannot_be_exported_leaves_nothing_behind() {
     std::fs::write(&config, &good).unwrap();
     std::fs::remove_file(folder.path("llama3-untied-bf16-sharded/model-00002-of-00003.safetensors")).unwrap();
     refused(&[], "model-00002-of-00003.safetensors");
+}
+
+#[test]
+fn no_command_writes_over_what_it_reads() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let archive = folder.at("layers.pt2");
+    std::fs::copy(root().join("crates/import/tests/data/layers.pt2"), &archive).unwrap();
+    std::fs::create_dir(folder.path("empty")).unwrap();
+    for part in 1..=2 {
+        folder.write(&format!("m-{part:05}-of-00002.gguf"), b"GGUF");
+    }
+    let (tensors, config) = (format!("{source}/model.safetensors"), format!("{source}/config.json"));
+    let first = folder.at("m-00001-of-00002.gguf");
+    let second = folder.at("m-00002-of-00002.gguf");
+    let program = folder.write("large.pte", &delegated(SCALED, &weights()));
+    let kept = |path: &str| std::fs::read(path).unwrap();
+    let cases: [&[&str]; 7] = [
+        &["export", &source, "-o", &tensors],
+        &["export", &source, "-o", &config],
+        &["export", &first, "-o", &first],
+        &["export", &first, "-o", &second],
+        &["compile", &archive, "-o", &archive],
+        &["compile", &format!("forward={archive}"), "-o", &archive],
+        &["bench", &program, "--profile", "--timeline", &program],
+    ];
+    for arguments in cases {
+        let read = arguments.last().unwrap();
+        let before = kept(read);
+        let run = pteron(arguments);
+        assert!(run.code == 2 && run.stderr.contains("one of the files that are read"), "{}", run.stderr);
+        assert!(kept(read) == before, "{read} was changed");
+    }
+    for command in [vec!["export", &source, "-o"], vec!["compile", &archive, "-o"], vec!["rewrite", &program]]
+    {
+        for place in [folder.at("empty"), folder.at("none/")] {
+            let run = pteron(&[&command[..], &[&place]].concat());
+            assert!(run.code == 2 && run.stderr.contains("it is a folder"), "{}", run.stderr);
+        }
+    }
+    // In place, a rewrite lands by rename once all of it was read.
+    let before = kept(&program);
+    assert_eq!(pteron(&["rewrite", &program, &program]).code, 0);
+    assert!(kept(&program) == before);
+    // A program beside the weights, and another over it, are nobody's loss.
+    let beside = format!("{source}/model.pte");
+    pteron(&["export", &source, "-o", &beside]).ok();
+    pteron(&["export", &source, "-o", &beside]).ok();
 }

@@ -1,10 +1,11 @@
 //! `pteron export`: a published model as one `.pte` program.
 
+use crate::aside::check_place;
 use crate::failure::{Answer, Failure};
 use crate::output::{Align, Output, Table, count, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
+use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress, gguf};
 use pteron_models::{Handling, KvCache, Logits, Method, Packing, Quantization, Rule, WeightReport};
 use pteron_tensor::DType;
 use std::io::IsTerminal;
@@ -108,6 +109,7 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    check_place(&arguments.output, &gguf::files(&arguments.source))?;
     let checkpoint = Checkpoint::open(&arguments.source).map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
     let bar = bar(export.weight_bytes());

@@ -1,6 +1,6 @@
 //! `pteron rewrite`: a file written again, table by table or through the graph.
 
-use crate::aside::Aside;
+use crate::aside::{Aside, check_place};
 use crate::failure::{Answer, Failure};
 use crate::file::{Content, File};
 use crate::rewrite;
@@ -29,6 +29,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    // The source itself is a fair place: all of it has been read, and checked, before the result lands by rename.
+    check_place(&arguments.target, &[])?;
     let file = File::open(&arguments.source)?;
     let in_source = |problem: String| Failure::in_file(&arguments.source, problem);
     let aside = match &file.content {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use pteron_companion as companion;
 use pteron_format::WriteOptions;
-use pteron_format::assemble::ProgramWriter;
+use pteron_format::assemble::{DataWriter, ProgramWriter};
 use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightReport};
 use pteron_tensor::{Bytes, DType};
 use serde_json::json;
@@ -128,6 +128,16 @@ impl<'c> Export<'c> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<u64, CheckpointError> {
         Ok(self.program(progress)?.write(&WriteOptions::default(), out)?)
+    }
+
+    /// The program without its weights, and the weights: a `.ptd` file that is the same for every context and choice of
+    /// logits, so that all such programs can share it.
+    pub fn apart<'p>(
+        &self,
+        progress: &'p mut dyn FnMut(Progress),
+    ) -> Result<(ProgramWriter<'p>, DataWriter<'p>), CheckpointError> {
+        let weights = self.model.weight_keys();
+        Ok(self.program(progress)?.split(|key| weights.contains(key)))
     }
 
     fn program<'p>(

@@ -4,12 +4,13 @@
 
 mod support;
 
-use pteron_checkpoint::{Checkpoint, ExportOptions, export};
+use pteron_checkpoint::{Checkpoint, Export, ExportOptions, export};
 use pteron_companion::TokenizerFormat;
-use pteron_format::Limits;
 use pteron_format::pte::Pte;
+use pteron_format::{Limits, WriteOptions};
 use pteron_models::{KvCache, Logits};
-use pteron_tensor::DType;
+use pteron_runtime::{DataFile, Options, Program};
+use pteron_tensor::{Bytes, DType, HostTensor};
 use safetensors::tensor::Dtype;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -160,6 +161,43 @@ fn the_same_checkpoint_gives_the_same_bytes() {
         let file = exported(folder.path(), &options).unwrap();
         assert_eq!(file, exported(folder.path(), &options).unwrap());
     }
+}
+
+#[test]
+fn weights_apart_are_the_same_for_every_context_and_choice_of_logits() {
+    let folder = folder(&llama_config(), &plain_llama());
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let parts = |context, logits| {
+        let mut options = ExportOptions { logits, context: Some(context), ..ExportOptions::default() };
+        options.quantization.scheme = Some("4w".parse().unwrap());
+        let export = Export::new(&checkpoint, &options).unwrap();
+        let mut progress = |_| ();
+        let (program, weights) = export.apart(&mut progress).unwrap();
+        let (mut files, write) = ([Vec::new(), Vec::new()], WriteOptions::default());
+        weights.write(&write, &mut files[1]).unwrap();
+        program.write(&write, &mut files[0]).unwrap();
+        files
+    };
+    let [program, weights] = parts(16, Logits::Last);
+    for (context, logits) in [(8, Logits::Last), (16, Logits::All), (12, Logits::Both)] {
+        let [other, same] = parts(context, logits);
+        assert!(other != program && same == weights, "{context} {logits:?}");
+    }
+    // Together they are what the one file is.
+    let mut options = ExportOptions { context: Some(16), ..ExportOptions::default() };
+    options.quantization.scheme = Some("4w".parse().unwrap());
+    let whole = exported(folder.path(), &options).unwrap();
+    let answer = |program: Bytes, data: &[DataFile]| {
+        let program = Program::load("model.pte", program, data, &Options::default()).unwrap();
+        let tokens = HostTensor::from_slice(vec![1, 3], &[3i64, 17, 5]).unwrap();
+        let start = HostTensor::from_slice(vec![1], &[0i64]).unwrap();
+        let outputs = program.session().unwrap().run("forward", &[tokens.into(), start.into()]).unwrap();
+        outputs[0].to_tensor().unwrap().unwrap().bytes().to_vec()
+    };
+    let data = DataFile { name: "weights.ptd".to_owned(), bytes: Bytes::copy_of(&weights) };
+    assert!(!weights.is_empty() && program.len() < whole.len());
+    assert_eq!(answer(Bytes::copy_of(&program), &[data]), answer(whole, &[]));
+    assert!(Program::load("model.pte", Bytes::copy_of(&program), &[], &Options::default()).is_err());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use pteron_llm::LlmError;
 use pteron_llm::sampler::SamplerError;
 use pteron_runtime::Error;
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -131,8 +132,16 @@ impl From<pteron_registry::Error> for Failure {
             _ => Failure::new(&error),
         };
         match error {
-            Error::DiskFull { .. } => {
-                failure.hint("`pteron rm NAME` frees space; PTERON_HOME names another folder")
+            Error::DiskFull { .. } => failure.hint(
+                "`pteron rm --unused` and `pteron rm NAME` free space; PTERON_HOME names another folder",
+            ),
+            Error::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory
+                ) =>
+            {
+                failure.hint("PTERON_HOME names another folder for models and what is converted")
             }
             _ if error.wants_credentials() => failure.hint(
                 "accept the model's licence on its page, then set HF_TOKEN to a token that may read it",

@@ -27,9 +27,13 @@ impl<'a> Bars<'a> {
             Event::Waiting => {
                 self.note(&format!("another process is fetching {}; waiting for it", self.variant.id()));
             }
+            Event::Damaged => {
+                let id = self.variant.id();
+                self.note(&format!("files of {id} are missing or have other sizes; it is fetched again"));
+            }
             Event::Trying { source } => {
                 if let Some(failed) = self.failed.take() {
-                    self.note(&failed);
+                    self.note(&format!("{failed}; trying {source}"));
                 }
                 self.spin(format!("{} from {source}", self.variant.id()));
             }

@@ -1,12 +1,12 @@
 //! MODEL on the command line: a program, something that can be made into one, or a name. What is made is kept, so that
 //! the second start needs neither the network nor the work.
 
-use super::convert;
+use super::convert::Conversion;
 use crate::failure::Failure;
 use crate::home::Home;
 use pteron_checkpoint::gguf;
 use pteron_models::Logits;
-use pteron_registry::{Export, FileKind, Identity};
+use pteron_registry::{Export, FileKind, Identity, Store};
 use pteron_runtime::Options;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,44 @@ pub(crate) struct Wanted {
     pub(crate) logits: Logits,
 }
 
+/// A program, and where the rest of it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    /// The `.pte` file.
+    pub(crate) program: PathBuf,
+    /// The `.ptd` file with its weights, where they are not in it.
+    pub(crate) weights: Option<PathBuf>,
+    /// What it was converted from, and where that is kept.
+    pub(crate) source: Option<(Store, Identity)>,
+    /// Whether the program was made just now, for this start.
+    pub(crate) is_new: bool,
+}
+
+impl Located {
+    fn file(program: PathBuf) -> Located {
+        Located { program, weights: None, source: None, is_new: false }
+    }
+
+    /// Files that go with the program.
+    pub(crate) fn data(&self) -> Vec<&Path> {
+        self.weights.iter().map(PathBuf::as_path).collect()
+    }
+
+    /// Takes a conversion away that is not as it was written, so that it is made again; whether it was.
+    pub(crate) fn mend(&self) -> Result<bool, Failure> {
+        let Some((store, source)) = &self.source else { return Ok(false) };
+        Ok(store.mend(source)?)
+    }
+}
+
 /// The program behind a path or a name; with neither, the default model's.
-pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     if let Some(path) = model.map(Path::new).filter(|path| path.exists()) {
         return match kind(path)? {
-            FileKind::Pte => Ok(path.to_owned()),
+            FileKind::Pte => Ok(Located::file(path.to_owned())),
             FileKind::Gguf | FileKind::Folder => {
-                let identity = identity(path)?;
-                convert::converted(&Home::open()?.store, path, &identity, &Export::default(), wanted)
+                let store = Home::open()?.store;
+                Conversion::new(&store, path, identity(path)?, &Export::default(), wanted)?.converted()
             }
         };
     }
@@ -58,15 +88,16 @@ pub(crate) fn identity(path: &Path) -> Result<Identity, Failure> {
 }
 
 /// The program of a model that the registry knows; fetched and converted the first time.
-fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     let home = Home::open()?;
     let resolution = home.resolve(name, options.backend.as_deref(), &present(options))?;
     let installed = home.fetch(resolution.variant)?;
     match resolution.variant.kind {
-        FileKind::Pte => Ok(installed.path),
+        FileKind::Pte => Ok(Located::file(installed.path)),
         FileKind::Gguf | FileKind::Folder => {
             let identity = Identity::of_installed(&installed);
-            convert::converted(&home.store, &installed.path, &identity, &resolution.variant.export, wanted)
+            let export = &resolution.variant.export;
+            Conversion::new(&home.store, &installed.path, identity, export, wanted)?.converted()
         }
     }
 }

@@ -1,16 +1,17 @@
 //! A model, loaded and ready to talk: its program on a backend, its tokenizer, its chat template.
 
-use super::find::{self, Wanted};
+use super::find::{self, Located, Wanted};
 use super::memory;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::file::{Content, File};
-use crate::output::size;
+use crate::output::{complain, size};
 use pteron_llm::template::LocalTime;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Voice};
 use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// Options of every command that talks to a model.
@@ -39,14 +40,32 @@ pub(crate) struct Loaded {
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
     context: Option<usize>,
+    trial: Trial,
+}
+
+/// A program that was made for a context of the user's own. Unless something comes of it, it goes again: a context that
+/// does not do shall leave nothing behind.
+struct Trial {
+    made: Option<Located>,
+    is_kept: Cell<bool>,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if let Some(Located { program, source: Some((store, source)), .. }) = &self.made
+            && !self.is_kept.get()
+        {
+            // What cannot be removed is in nobody's way.
+            let _ = store.remove_conversion(source, program);
+        }
+    }
 }
 
 impl Loading {
     /// Finds a model by path or name, and loads it; for speed, unless the user says otherwise.
     pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded, Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(model, &self.wanted(Logits::Last), &options)?;
-        self.open(&path, &options)
+        self.find_and(model, &self.wanted(Logits::Last), &options, |found| self.open(found, &options))
     }
 
     /// The same for a reader that looks at every token's logits; with `compared`, once to be exact and once more for
@@ -57,11 +76,30 @@ impl Loading {
         compared: bool,
     ) -> Result<(Loaded, Option<Loaded>), Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(Some(model), &self.wanted(Logits::All), &options)?;
-        let load = |precision| self.open(&path, &Options { precision, ..options.clone() });
-        match compared {
-            false => Ok((load(options.precision)?, None)),
-            true => Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?))),
+        self.find_and(Some(model), &self.wanted(Logits::All), &options, |found| {
+            let load = |precision| self.open(found, &Options { precision, ..options.clone() });
+            match compared {
+                false => Ok((load(options.precision)?, None)),
+                true => Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?))),
+            }
+        })
+    }
+
+    /// Finds a model and opens it. Where that fails because a conversion was damaged, it is made again, once.
+    fn find_and<T>(
+        &self,
+        model: Option<&str>,
+        wanted: &Wanted,
+        options: &Options,
+        open: impl Fn(&Located) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let found = find::program(model, wanted, options)?;
+        match open(&found) {
+            Err(_) if found.mend()? => {
+                complain("what was converted from it was damaged, and has been removed\n");
+                open(&find::program(model, wanted, options)?)
+            }
+            opened => opened,
         }
     }
 
@@ -69,14 +107,15 @@ impl Loading {
         Wanted { context: self.context, logits }
     }
 
-    fn open(&self, path: &Path, options: &Options) -> Result<Loaded, Failure> {
+    fn open(&self, found: &Located, options: &Options) -> Result<Loaded, Failure> {
+        let (path, data) = (&*found.program, found.data());
         let clock = Clock::default();
         let load_start = clock.now();
         if let Some(limit) = self.memory_limit {
-            memory::check(path, self.context, limit)?;
+            memory::check(path, &data, self.context, limit)?;
         }
         let voice = self.voice(path)?;
-        let model = LanguageModel::new(Program::open(path, &[], options)?)?;
+        let model = LanguageModel::new(Program::open(path, &data, options)?)?;
         let held = model.program().memory();
         let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;
         if let Some(limit) = self.memory_limit.filter(|&limit| held > limit) {
@@ -103,6 +142,10 @@ impl Loading {
             load_start,
             load_end: clock.now(),
             context: self.context,
+            trial: Trial {
+                made: Some(found.clone()).filter(|found| found.is_new && self.context.is_some()),
+                is_kept: Cell::new(false),
+            },
         })
     }
 
@@ -129,6 +172,11 @@ impl Loaded {
     /// A decoder with empty caches.
     pub(crate) fn decoder(&self, seed: u64) -> Result<Decoder, Failure> {
         Ok(Decoder::new(&self.model, &DecoderOptions { context: self.context, seed })?)
+    }
+
+    /// Something came of it: a program that was made for it stays.
+    pub(crate) fn keep(&self) {
+        self.trial.is_kept.set(true);
     }
 
     /// The voice, or an error that says how to give the model one.

@@ -38,10 +38,10 @@ impl Need {
 }
 
 /// An error if the program needs more than the limit; nothing of its weights is read for the answer.
-pub(crate) fn check(path: &Path, context: Option<usize>, limit: u64) -> Result<(), Failure> {
+pub(crate) fn check(path: &Path, data: &[&Path], context: Option<usize>, limit: u64) -> Result<(), Failure> {
     // The reference backend packs nothing, so that the file is mapped and no more.
     let options = Options { backend: Some("reference".to_owned()), ..Options::default() };
-    let program = Program::open(path, &[], &options)?;
+    let program = Program::open(path, data, &options)?;
     let need = need(&program, context)?;
     if need.total() <= limit {
         return Ok(());

@@ -223,6 +223,15 @@ mod tests {
     }
 
     #[test]
+    fn packages_of_others_come_after_the_publisher_and_are_held_to_a_hash() {
+        let is_package = |source: &Source| matches!(source, Source::Pypi(_) | Source::Npm(_));
+        for variant in Registry::built_in().unwrap().models().flat_map(|model| &model.variants) {
+            assert!(variant.sources.is_sorted_by_key(is_package), "{}", variant.id());
+            assert!(variant.sha256.is_some() || !variant.sources.iter().any(is_package), "{}", variant.id());
+        }
+    }
+
+    #[test]
     fn an_unknown_name_gets_the_nearest() {
         let registry = Registry::built_in().unwrap();
         let message = |name: &str| registry.model(name).unwrap_err().to_string();
@@ -275,6 +284,7 @@ mod tests {
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = []"), "no sources"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['x']"), "not a source"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['http://h/x']"), "give its hash"),
+            (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['pypi:p==1!x']"), "publisher states"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsha256 = '12'\nsources = ['path:/x']"), "64"),
             (model("name = 'v'\nkind = 'zip'\nfile = 'f'\nsources = ['path:/x']"), "zip"),
         ];

@@ -218,7 +218,14 @@ fn doctor_says_no_to_what_cannot_run() {
     refused(&source, "the architecture `phi3` is not known");
     let quantised = good.replacen('{', r#"{"quantization_config": {"quant_method": "gptq", "bits": 4},"#, 1);
     std::fs::write(&config, quantised).unwrap();
+    // Such checkpoints have codes in the place of weights.
+    let mut codes = tensors.clone();
+    let name = b"0.mlp.down_proj.weight";
+    let at = codes.windows(name.len()).position(|window| window == name).unwrap();
+    codes[at + name.len() - 6..at + name.len()].copy_from_slice(b"qweigh");
+    std::fs::write(&weights, &codes).unwrap();
     refused(&source, "gptq");
+    std::fs::write(&weights, &tensors).unwrap();
     std::fs::write(&config, good.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
     refused(&source, "the checkpoint has no such tensor");
     std::fs::write(&config, &good).unwrap();

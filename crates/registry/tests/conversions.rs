@@ -232,14 +232,14 @@ fn nothing_is_begun_that_does_not_fit() {
         bench.store.clone().with_network(Network { free_space, ..Network::default() })
     };
     let variant = file(Some(&bytes), &[&url]);
-    let error = with(|_| Some(99_999)).fetch(&variant, &mut |_| {}).unwrap_err();
+    let error = with(|_| Some(80_000)).fetch(&variant, &mut |_| {}).unwrap_err();
     let message = error.to_string();
-    assert!(message.contains("100000 bytes are needed, 99999 are free"), "{message}");
+    assert!(message.contains("97.7 KiB are needed, 78.1 KiB are free"), "{message}");
     assert!(bench.server.requests().is_empty(), "it was asked for all the same");
     // Packages need the room twice; without that the client is not even started.
     let package = file(Some(&bytes), &["pypi:no-such-package-anywhere==1.0!x"]);
     let error = with(|_| Some(150_000)).fetch(&package, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("200000 bytes are needed"), "{error}");
+    assert!(error.to_string().contains("195.3 KiB are needed"), "{error}");
     assert!(with(|_| Some(10)).check_room(11).is_err());
     assert!(with(|_| Some(11)).check_room(11).is_ok() && with(|_| None).check_room(u64::MAX).is_ok());
     assert!(with(|_| Some(100_000)).fetch(&variant, &mut |_| {}).is_ok());

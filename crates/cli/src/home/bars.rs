@@ -2,7 +2,7 @@
 
 use crate::output::{complain, size};
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_registry::{Event, Variant};
+use pteron_registry::{Error, Event, Variant};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -38,7 +38,12 @@ impl<'a> Bars<'a> {
                 self.spin(format!("{} from {source}", self.variant.id()));
             }
             Event::Failed { source, error } => {
-                self.failed = Some(format!("{source} did not give {}: {error}", self.variant.id()));
+                // The address of a source follows from its name.
+                let reason = match error {
+                    Error::Network { problem, .. } => problem.clone(),
+                    other => other.to_string(),
+                };
+                self.failed = Some(format!("{source} did not give {}: {reason}", self.variant.id()));
             }
             Event::Package { name, number, of, bytes } => {
                 let part = if of > 1 { format!(" ({number} of {of})") } else { String::new() };

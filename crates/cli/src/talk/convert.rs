@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// the files are laid out otherwise: whatever has another number is made anew.
 pub(crate) const FORMAT: u32 = 2;
 
-/// Room beside the weights: a program with its tokenizer.
-const PROGRAM_ROOM: u64 = 64 << 20;
+/// Room that a file of weights may take beside them: names, and gaps between tensors.
+const TABLES_ROOM: u64 = 1 << 20;
 
 /// A source of conversions, and how it is made into a program.
 pub(crate) struct Conversion<'a> {
@@ -73,13 +73,16 @@ impl<'a> Conversion<'a> {
         };
         let (program, data) = export.apart(&mut show).map_err(Failure::new)?;
         let (program_words, weights_words) = (program_words(&self.options), weights_words(&self.options));
+        let mut program_file = Vec::new();
+        program.write(&WriteOptions::default(), &mut program_file).map_err(Failure::new)?;
         let weights = self.store.converted(&self.identity, &weights_piece(&weights_words), |out| {
-            self.store.check_room(export.weight_bytes().saturating_add(PROGRAM_ROOM))?;
+            let beside = TABLES_ROOM + program_file.len() as u64;
+            self.store.check_room(export.weight_bytes().saturating_add(beside))?;
             data.write(&WriteOptions::default(), out).map(drop).map_err(Failure::new)
         })?;
         check_weights(&weights, &data)?;
         let program = self.store.converted(&self.identity, &program_piece(&program_words), |out| {
-            program.write(&WriteOptions::default(), out).map(drop).map_err(Failure::new)
+            out.write_all(&program_file).map_err(Failure::new)
         })?;
         bar.finish_and_clear();
         Ok(self.located(program, weights, true))

@@ -43,6 +43,24 @@ pub(crate) struct Loaded {
     trial: Trial,
 }
 
+/// Why a model could not be opened: where its own files were read, damage may be the reason.
+enum Trouble {
+    Reading(Failure),
+    Other(Failure),
+}
+
+impl Trouble {
+    fn reading(error: impl Into<Failure>) -> Trouble {
+        Trouble::Reading(error.into())
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Other(failure)
+    }
+}
+
 /// A program that was made for a context of the user's own. Unless something comes of it, it goes again: a context that
 /// does not do shall leave nothing behind.
 struct Trial {
@@ -91,40 +109,48 @@ impl Loading {
         model: Option<&str>,
         wanted: &Wanted,
         options: &Options,
-        open: impl Fn(&Located) -> Result<T, Failure>,
+        open: impl Fn(&Located) -> Result<T, Trouble>,
     ) -> Result<T, Failure> {
         let found = find::program(model, wanted, options)?;
-        match open(&found) {
-            Err(_) if found.mend()? => {
-                complain("what was converted from it was damaged, and has been removed\n");
+        let opened = match open(&found) {
+            Err(Trouble::Reading(_)) if found.mend()? => {
+                complain("what was converted earlier was damaged, and has been removed\n");
                 open(&find::program(model, wanted, options)?)
             }
             opened => opened,
-        }
+        };
+        opened.map_err(|trouble| match trouble {
+            Trouble::Reading(failure) | Trouble::Other(failure) => failure,
+        })
     }
 
     fn wanted(&self, logits: Logits) -> Wanted {
         Wanted { context: self.context, logits }
     }
 
-    fn open(&self, found: &Located, options: &Options) -> Result<Loaded, Failure> {
+    fn open(&self, found: &Located, options: &Options) -> Result<Loaded, Trouble> {
         let (path, data) = (&*found.program, found.data());
+        let trial = Trial {
+            made: Some(found.clone()).filter(|found| found.is_new && self.context.is_some()),
+            is_kept: Cell::new(false),
+        };
         let clock = Clock::default();
         let load_start = clock.now();
         if let Some(limit) = self.memory_limit {
             memory::check(path, &data, self.context, limit)?;
         }
         let voice = self.voice(path)?;
-        let model = LanguageModel::new(Program::open(path, &data, options)?)?;
+        let program = Program::open(path, &data, options).map_err(Trouble::reading)?;
+        let model = LanguageModel::new(program).map_err(Failure::from)?;
         let held = model.program().memory();
         let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;
         if let Some(limit) = self.memory_limit.filter(|&limit| held > limit) {
-            return Err(Failure::new(format!(
+            return Err(Trouble::Other(Failure::new(format!(
                 "{} takes {} once it is packed for this backend; the limit is {}",
                 path.display(),
                 size(held),
                 size(limit)
-            )));
+            ))));
         }
         if let (Some(vocab), Some(voice)) = (model.vocab(), &voice)
             && voice.tokenizer.vocab_size() > vocab
@@ -142,28 +168,26 @@ impl Loading {
             load_start,
             load_end: clock.now(),
             context: self.context,
-            trial: Trial {
-                made: Some(found.clone()).filter(|found| found.is_new && self.context.is_some()),
-                is_kept: Cell::new(false),
-            },
+            trial,
         })
     }
 
-    fn voice(&self, path: &Path) -> Result<Option<Voice>, Failure> {
-        let file = File::open(path)?;
+    fn voice(&self, path: &Path) -> Result<Option<Voice>, Trouble> {
+        let file = File::open(path).map_err(Trouble::reading)?;
         let pte = match &file.content {
             Content::Pte(pte) => pte,
             Content::Bpte(bundle) => &bundle.pte,
             Content::Ptd(_) => {
-                return Err(Failure::in_file(path, "external data, not a program").hint("name the .pte file"));
+                let failure = Failure::in_file(path, "external data, not a program");
+                return Err(Trouble::Other(failure.hint("name the .pte file")));
             }
         };
         let tokenizer = match &self.tokenizer {
             Some(path) => Some(Tokenizer::open(path).map_err(Failure::new)?),
-            None => Voice::tokenizer_inside(pte)?,
+            None => Voice::tokenizer_inside(pte).map_err(Trouble::reading)?,
         };
         let Some(tokenizer) = tokenizer else { return Ok(None) };
-        let template = Voice::template_inside(pte)?;
+        let template = Voice::template_inside(pte).map_err(Trouble::reading)?;
         Ok(Some(Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) }))
     }
 }

@@ -43,6 +43,7 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         name: architecture.clone(),
         known: FAMILIES.iter().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
     })?;
+    config.check_task().map_err(wrong)?;
     let generation = folder.join("generation_config.json");
     if let Some(Value::Object(generation)) = json::read_optional(&generation, LARGEST_CONFIG)? {
         // What ends a text is decided where texts are generated.

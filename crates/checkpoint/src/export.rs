@@ -146,7 +146,7 @@ impl<'c> Export<'c> {
         Ok(program)
     }
 
-    /// What runners need beside the graph, under `pteron.` names that other runtimes skip.
+    /// What runners need beside the graph, under names that other runtimes skip.
     fn name_beside(&self, program: &mut ProgramWriter<'_>) -> Result<(), CheckpointError> {
         let mut name = |key: &str, bytes: &[u8]| program.name(key, Bytes::copy_of(bytes));
         if let Some(tokenizer) = &self.checkpoint.tokenizer {
@@ -160,6 +160,9 @@ impl<'c> Export<'c> {
         }
         for (key, template) in &templates.named {
             name(&companion::named_chat_template(key), template.as_bytes())?;
+        }
+        if let Some(config) = &self.checkpoint.generation_config {
+            name(companion::GENERATION_CONFIG, config.as_bytes())?;
         }
         name(companion::PROVENANCE, self.provenance().to_string().as_bytes())?;
         Ok(())

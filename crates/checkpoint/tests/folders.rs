@@ -109,7 +109,8 @@ fn tokenizer_templates_and_provenance_travel_inside() {
         .to_string(),
     );
     write("special_tokens_map.json", r#"{"pad_token": "<pad>"}"#);
-    write("generation_config.json", r#"{"eos_token_id": [7, 9]}"#);
+    let generation = r#"{"eos_token_id":  [7, 9], "temperature": 0.6}"#;
+    write("generation_config.json", generation);
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert_eq!(checkpoint.architecture.facts().eos, [7, 9]);
     assert_eq!(checkpoint.architecture.facts().bos, Some(1));
@@ -122,12 +123,28 @@ fn tokenizer_templates_and_provenance_travel_inside() {
     assert_eq!(config, json!({"add_bos": true, "add_eos": null, "tokens": tokens}));
     assert_eq!(text("pteron.chat_template").as_deref(), Some("D"));
     assert_eq!(text("pteron.chat_template.tool_use").as_deref(), Some("T"));
+    assert_eq!(text("generation_config.json").as_deref(), Some(generation), "as it was published");
     let provenance: serde_json::Value = serde_json::from_str(&text("pteron.provenance").unwrap()).unwrap();
     assert_eq!(provenance["source"]["architecture"], "llama");
     assert_eq!(provenance["options"]["context"], 16);
     write("chat_template.jinja", "J");
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert_eq!(checkpoint.chat_templates.default.as_deref(), Some("J"));
+}
+
+#[test]
+fn a_generation_config_is_an_object_of_sane_size() {
+    let folder = folder(&llama_config(), &plain_llama());
+    let write = |text: &str| std::fs::write(folder.path().join("generation_config.json"), text).unwrap();
+    write("[1]");
+    assert_eq!(Checkpoint::open(folder.path()).unwrap().generation_config, None);
+    for (text, problem) in
+        [("{", "generation_config.json"), (&" ".repeat(2 << 20), "more than 1048576 bytes")]
+    {
+        write(text);
+        let error = Checkpoint::open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
 }
 
 #[test]

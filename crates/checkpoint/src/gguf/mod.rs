@@ -18,6 +18,7 @@
 mod configuration;
 mod names;
 mod parts;
+mod sampling;
 mod tokenizer;
 mod weights;
 
@@ -76,6 +77,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         architecture: name.to_owned(),
         files,
     };
+    let generation_config = sampling::generation_config(metadata);
     let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin })
 }

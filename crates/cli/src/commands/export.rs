@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 /// Export a published model (Hugging Face folder or GGUF) as a program (.pte)
 ///
-/// Tokenizer, chat template and provenance travel inside, so that `pteron run --model model.pte` needs no other file.
+/// Tokenizer, chat template, generation_config.json and provenance travel inside, so that `pteron run --model model.pte`
+/// needs no other file.
 /// Weights are streamed tensor by tensor, the result lands by rename, and the same input gives the same bytes. Weights
 /// that come quantised (MLX, torchao, GGUF) are taken as they are unless --quantize asks for something else.
 #[derive(Debug, clap::Args)]

@@ -41,6 +41,9 @@ pub(crate) struct ProgramOverview {
     pub(crate) metadata: IndexMap<String, serde_json::Value>,
     pub(crate) weights: Vec<Weights>,
     pub(crate) named_data: NamedData,
+    /// How the model's makers would have tokens chosen, where the program carries it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generation_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// What a run needs; absent if the program cannot be loaded.
     pub(crate) memory: Option<Memory>,
     /// In text form, if asked for.

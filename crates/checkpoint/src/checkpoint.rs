@@ -26,6 +26,8 @@ pub struct Checkpoint {
     pub generation_config: Option<String>,
     /// What it was read from.
     pub origin: Origin,
+    /// What its user should be told of it, a sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Checkpoint {

@@ -12,6 +12,7 @@ use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightRe
 use pteron_tensor::{Bytes, DType};
 use serde_json::json;
 
+use crate::left_out::left_out;
 use crate::{Checkpoint, CheckpointError};
 
 /// Positions that caches hold unless more are asked for: longer ones cost memory in every session.
@@ -78,6 +79,7 @@ pub struct Export<'c> {
     checkpoint: &'c Checkpoint,
     model: Model,
     options: ModelOptions,
+    remarks: Vec<String>,
 }
 
 impl<'c> Export<'c> {
@@ -94,7 +96,16 @@ impl<'c> Export<'c> {
         }
         let architecture = checkpoint.architecture.as_ref();
         let model = Model::build(architecture, checkpoint.weights.clone(), options.clone())?;
-        Ok(Export { checkpoint, model, options })
+        let mut remarks = checkpoint.remarks.clone();
+        let used = model.weights().map(str::to_owned).chain(architecture.spare()).collect();
+        remarks.extend(left_out(&checkpoint.weights.beyond(&used)));
+        Ok(Export { checkpoint, model, options, remarks })
+    }
+
+    /// What the user should be told: tensors of the checkpoint that the program leaves out, keys that are not known; a
+    /// sentence each.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// What the program is like, all choices made.

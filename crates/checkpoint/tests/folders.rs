@@ -4,7 +4,7 @@
 
 mod support;
 
-use pteron_checkpoint::{Checkpoint, ExportOptions, export};
+use pteron_checkpoint::{Checkpoint, Export, ExportOptions, export};
 use pteron_companion::TokenizerFormat;
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
@@ -145,6 +145,30 @@ fn a_generation_config_is_an_object_of_sane_size() {
         let error = Checkpoint::open(folder.path()).err().unwrap().to_string();
         assert!(error.contains(problem), "{error}");
     }
+}
+
+#[test]
+fn tensors_that_nobody_asks_for_are_told() {
+    let told = |more: &[&str]| {
+        let mut tensors = plain_llama();
+        let norm = tensors["model.norm.weight"].clone();
+        tensors.extend(more.iter().map(|name| ((*name).to_owned(), norm.clone())));
+        let checkpoint = Checkpoint::open(folder(&llama_config(), &tensors).path()).unwrap();
+        Export::new(&checkpoint, &options()).unwrap().remarks().to_vec()
+    };
+    assert!(told(&[]).is_empty());
+    // Old files have these; the configuration says the same.
+    assert!(told(&["model.layers.0.self_attn.rotary_emb.inv_freq"]).is_empty());
+    let bias = "model.layers.0.self_attn.q_proj.bias";
+    let fifth = "model.layers.4.input_layernorm.weight";
+    let said = told(&[fifth, bias]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("2 tensors ") && said[0].ends_with(&format!(": {bias}, {fifth}")),
+        "{said:?}"
+    );
+    let said = told(&[bias, "vision_tower.encoder.norm.weight", "multi_modal_projector.linear_1.bias"]);
+    assert!(said[0].contains("vision part is left out (2 tensors)") && said[1].contains(bias), "{said:?}");
 }
 
 #[test]

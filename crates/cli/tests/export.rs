@@ -99,6 +99,19 @@ fn export_writes_a_sound_program_and_says_what_it_did() {
 }
 
 #[test]
+fn tensors_and_keys_that_count_for_nothing_are_told() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "gemma3-wrapped-bf16");
+    let out = folder.at("model.pte");
+    let run = pteron(&["export", &source, "-o", &out]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("note: the model's vision part is left out ("), "{}", run.stderr);
+    let plain = checkpoint(&folder, "smollm2-bf16");
+    let run = pteron(&["export", &plain, "-o", &out]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+}
+
+#[test]
 fn what_cannot_be_exported_leaves_nothing_behind() {
     let folder = Folder::new();
     let source = checkpoint(&folder, "llama3-untied-bf16-sharded");
@@ -114,6 +127,9 @@ fn what_cannot_be_exported_leaves_nothing_behind() {
     refused(&["--context", "513"], "made for 512");
     refused(&["--rule", "*.mpl.*=4w"], "fits no module");
     refused(&["--chunk", "0"], "inputs of 0 tokens");
+    refused(&["--group-size", "64"], "`--group-size` says how matrices are quantised, and nothing asks for");
+    refused(&["--group-size", "64", "--rule", "*=none"], "`--group-size`");
+    refused(&["--method", "hqq"], "`--method`");
     refused(&["--quantize", "4w", "--group-size", "128"], "do not divide into groups of 128");
     std::fs::write(&config, good.replace("\"llama\"", "\"mamba\"")).unwrap();
     refused(&[], "the architecture `mamba` is not known");

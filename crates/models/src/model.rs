@@ -9,7 +9,7 @@ use pteron_tensor::{DType, HostTensor};
 
 use crate::net::{Built, MethodKind, Net};
 use crate::quantize::Reports;
-use crate::weights::{Stored, Writer};
+use crate::weights::{Recipe, Stored, Writer};
 use crate::{Architecture, Facts, ModelError, Quantization, Rule, WeightReport, WeightSource};
 
 /// What a program is to be like, whatever its architecture.
@@ -157,6 +157,14 @@ impl Model {
     /// Bytes of all weights as the file stores them.
     pub fn weight_bytes(&self) -> u64 {
         self.stored.iter().map(|stored| stored.bytes).sum()
+    }
+
+    /// Names of the weights of the source that the model is made of.
+    pub fn weights(&self) -> impl Iterator<Item = &str> {
+        self.stored.iter().filter_map(|stored| match &stored.recipe {
+            Recipe::Floats { name, .. } | Recipe::Packed { name, .. } => Some(name.as_str()),
+            Recipe::Literal(_) => None,
+        })
     }
 
     /// What became of each packed matrix; complete once the program has been written.

@@ -73,7 +73,8 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
     let weights = Arc::new(FolderWeights::new(tensors, names, quantization));
     let generation_config = generation_config.map(|config| config.text);
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin })
+    let remarks = Vec::new();
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin, remarks })
 }
 
 /// A `generation_config.json`: as it stands there, and what it says.

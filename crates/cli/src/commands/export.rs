@@ -1,7 +1,7 @@
 //! `pteron export`: a published model as one `.pte` program.
 
 use crate::failure::{Answer, Failure};
-use crate::output::{Align, Output, Table, count, size};
+use crate::output::{Align, Output, Table, complain, count, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
@@ -106,15 +106,32 @@ impl Arguments {
             logits: if self.all_logits { Logits::Both } else { Logits::Last },
         }
     }
+
+    /// Options that would be passed over in silence.
+    fn check(&self) -> Result<(), Failure> {
+        let quantises = self.quantize.is_some() || self.rule.iter().any(|rule| rule.scheme.is_some());
+        let idle = match (self.group_size, self.method) {
+            _ if quantises => return Ok(()),
+            (Some(_), _) => "--group-size",
+            (None, Method::Hqq) if !self.portable => "--method",
+            (None, Method::Hqq | Method::MinMax) => return Ok(()),
+        };
+        Err(Failure::usage(format!("`{idle}` says how matrices are quantised, and nothing asks for that"))
+            .hint("add `--quantize 4w`, or a `--rule`"))
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
+    arguments.check()?;
     let checkpoint = Checkpoint::open(&arguments.source).map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
     let bar = bar(export.weight_bytes());
     let mut show = |progress: Progress| bar.set_position(progress.written);
     let bytes = export.write_file(&arguments.output, &mut show).map_err(failure)?;
     bar.finish_and_clear();
+    for remark in export.remarks() {
+        complain(&format!("note: {remark}\n"));
+    }
     if arguments.report {
         report(&export.reports(), out)?;
     }

@@ -4,7 +4,7 @@ use super::find::Wanted;
 use crate::failure::Failure;
 use crate::output::complain;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_checkpoint::{Checkpoint, ExportOptions, Progress, export};
+use pteron_checkpoint::{Checkpoint, Export, ExportOptions, Progress};
 use pteron_models::{Packing, Quantization};
 use pteron_registry::{Identity, Store};
 use pteron_tensor::DType;
@@ -30,7 +30,11 @@ pub(crate) fn converted(
             bar.set_length(progress.total);
             bar.set_position(progress.written);
         };
-        export(&checkpoint, &options, path, &mut show).map_err(Failure::new)?;
+        let export = Export::new(&checkpoint, &options).map_err(Failure::new)?;
+        if !export.remarks().is_empty() {
+            complain(&format!("note: {}\n", export.remarks().join("; ")));
+        }
+        export.write_file(path, &mut show).map_err(Failure::new)?;
         bar.finish_and_clear();
         Ok(())
     })

@@ -158,6 +158,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some("`pteron verify FILE` lists everything in the file that cannot be run")
         }
         Error::Constant { .. } => Some("weights in another file are given with `--data FILE.ptd`"),
+        Error::Limit { limit: "live_bytes" | "tensor_bytes" | "work" | "cache_cells", .. } => Some(
+            "`--limits own` lets a model that you trust take what the machine has; a shorter `--context` needs less",
+        ),
         Error::Cache(_) => Some("`--context N` sets how many positions the off-graph cache can hold"),
         Error::Format { source: FormatError::OtherFormat { .. }, .. } => {
             Some("pteron reads .pte, .ptd and .bpte files")
@@ -178,5 +181,8 @@ mod tests {
         let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };
         let rendered = Failure::from(error).render();
         assert!(rendered.contains("takes 2 inputs, 1 were given\nhint: `pteron inspect"), "{rendered}");
+        let (what, limit) = ("the state of a session", "live_bytes");
+        let rendered = Failure::from(Error::Limit { what, limit, found: 8 << 30, allowed: 4 << 30 }).render();
+        assert!(rendered.contains("\nhint: `--limits own`"), "{rendered}");
     }
 }

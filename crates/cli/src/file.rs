@@ -35,7 +35,7 @@ impl File {
 
     /// The same, with the library's own error.
     pub(crate) fn read(path: &Path) -> Result<File, FormatError> {
-        let limits = Limits::default();
+        let limits = Limits::own();
         let mapped = MappedFile::open(path, &limits)?;
         let content = Content::read(mapped.to_bytes(), &limits)?;
         Ok(File { path: path.to_owned(), content, mapped })

@@ -158,7 +158,7 @@ fn read_all(sources: &[String]) -> Result<Vec<(String, ExportedProgram)>, Failur
             }
             _ => (None, Path::new(source)),
         };
-        let package = pt2::open(path, &Limits::default()).map_err(|error| Failure::in_file(path, error))?;
+        let package = pt2::open(path, &Limits::own()).map_err(|error| Failure::in_file(path, error))?;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         match (package.programs(), name) {
             ([program], name) => {

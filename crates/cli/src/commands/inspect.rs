@@ -58,6 +58,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
 
 /// A `.ptd` that goes with a program.
 pub(super) fn read_data(path: &Path) -> Result<DataFile, Failure> {
-    let file = MappedFile::open(path, &Limits::default()).map_err(|error| in_format(path, error))?;
+    let file = MappedFile::open(path, &Limits::own()).map_err(|error| in_format(path, error))?;
     Ok(DataFile { name: path.display().to_string(), bytes: file.to_bytes() })
 }

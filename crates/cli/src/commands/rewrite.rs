@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let aside = match &file.content {
         Content::Pte(pte) => {
             let rewritten = match arguments.through_graph {
-                true => rewrite::through_graph(pte, &Limits::default()),
+                true => rewrite::through_graph(pte, &Limits::own()),
                 false => rewrite::as_it_is(pte),
             };
             let rewritten = rewritten.map_err(in_source)?;

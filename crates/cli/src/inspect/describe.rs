@@ -238,7 +238,7 @@ fn key_dtype(program: &Program) -> Option<DType> {
 
 /// What the tables alone say of a program that cannot be loaded.
 fn of_tables(pte: &Pte) -> ProgramOverview {
-    let limits = Limits::default();
+    let limits = Limits::own();
     let methods = runnable(pte).map(|plan| Method {
         name: plan.name.to_string(),
         inputs: plan.inputs.iter().map(|index| table_argument(plan, *index)).collect(),

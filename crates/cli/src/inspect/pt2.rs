@@ -56,7 +56,7 @@ pub(crate) fn recognises(path: &Path) -> bool {
 
 /// Reads, verifies and shows a `.pt2`.
 pub(crate) fn inspect(path: &Path, json: bool, out: &mut Output) -> Result<(), Failure> {
-    let limits = Limits::default();
+    let limits = Limits::own();
     let file = MappedFile::open(path, &limits).map_err(Failure::new)?;
     let package = pt2::read(file.to_bytes(), &limits).map_err(|error| Failure::in_file(path, error))?;
     let overview = Overview {

@@ -107,15 +107,26 @@ fn text_streams_and_statistics_go_beside_it() {
         ["run", "--model", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "3"];
     let run = pteron(&[&common[..], &["drQiDlf8"]].concat());
     assert_eq!((run.code, run.stdout.as_str()), (0, "hVV\n"), "{}", run.stderr);
+    // One line that people can read; the one for tools comes on request, alone.
     assert!(
-        run.stderr.contains("prompt: 8 tokens read") && run.stderr.contains("answer: 3 tokens"),
+        run.stderr.starts_with("8 tokens read at ") && run.stderr.contains(", 3 written at "),
         "{}",
         run.stderr
     );
-    assert!(run.stderr.contains("\nPyTorchObserver {\"prefill_token_per_sec\":"), "{}", run.stderr);
+    assert!(run.stderr.lines().count() == 1 && run.stderr.len() <= 80, "{}", run.stderr);
+    let run = pteron(&[&common[..], &["drQiDlf8", "--stats", "json"]].concat());
+    assert!(run.stderr.starts_with("PyTorchObserver {\"prefill_token_per_sec\":"), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1);
+    for quiet in [&["--stats", "none"][..], &["--quiet"], &["--json"]] {
+        pteron(&[&common[..], &["drQiDlf8"], quiet].concat()).ok();
+    }
     // From a pipe, with and without the dash; the line end of `echo` is no part of it.
     for arguments in [&["-", "--quiet"][..], &["--quiet"]] {
         assert_eq!(pipe(&[&common[..], arguments].concat(), "drQiDlf8\n").ok(), "hVV\n");
+        for nothing in ["", "\n"] {
+            let run = pipe(&[&common[..], arguments].concat(), nothing);
+            assert!(run.code == 2 && run.stderr.contains("the prompt is empty"), "{}", run.stderr);
+        }
     }
     // A stop string, an end that comes first, and the context as the bound.
     let raw = |more: &[&str]| json_of(&[&common[1..7], &["drQiDlf8"], more].concat());
@@ -179,11 +190,12 @@ fn a_chat_keeps_its_caches_and_takes_orders() {
             talk(&format!("hello\nwhy\n/stats\n/undo\nwho\n/save {saved}\n/nothing\n/quit\nunread\n"));
         assert!(told.contains("taken back: why") && told.contains("there is no /nothing"), "{case}: {told}");
         // The second turn read a part of its prompt only.
-        let line = told.lines().find_map(|line| line.strip_prefix("PyTorchObserver ")).unwrap();
-        let stats: Value = serde_json::from_str(line).unwrap();
-        let (all, read) =
-            (stats["prompt_tokens"].as_u64().unwrap(), stats["prefilled_tokens"].as_u64().unwrap());
-        assert!(read < all, "{case}: {stats}");
+        let line = told.lines().find(|line| line.starts_with("prompt  ")).unwrap();
+        let number = |before: &str| -> u64 {
+            line.split(before).next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        assert!(number(" read") < number(" tokens"), "{case}: {line}");
+        assert!(!told.contains("PyTorchObserver"), "{case}: {told}");
         // A new session gives what the one gave that went back, and what a restored one gives. Answers may hold line
         // ends, so they are told apart by where the next one begins.
         let ([first, both], [other, more]) = (

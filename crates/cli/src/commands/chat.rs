@@ -142,7 +142,7 @@ impl Chat {
             Order::Load => tell(self.conversation.load(Path::new(rest)), "loaded"),
             Order::Clear => self.conversation.clear(),
             Order::Stats => match &self.stats {
-                Some(stats) => complain(&format!("{}\n{}\n", stats.summary(), stats.observer_line())),
+                Some(stats) => complain(&format!("{}\n", stats.details())),
                 None => complain("nothing has been answered yet\n"),
             },
             Order::Quit => {}

@@ -6,6 +6,7 @@ use crate::output::{Json, Output, complain};
 use crate::talk::choosing::Choosing;
 use crate::talk::interrupt;
 use crate::talk::load::{Loaded, Loading};
+use clap::ValueEnum;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::{FinishReason, Prompt, Stats, Voice, generate};
 use pteron_runtime::RunControl;
@@ -61,9 +62,21 @@ pub(crate) struct Arguments {
     /// Print one JSON object at the end in place of the text
     #[arg(long)]
     json: bool,
-    /// Print no statistics
+    /// What the answer took, on standard error: one line in words, the `PyTorchObserver` line of ExecuTorch's runners, or
+    /// nothing [default: line; with --json, which has all of it, none]
+    #[arg(long, value_enum, value_name = "FORM", conflicts_with = "quiet")]
+    stats: Option<Statistics>,
+    /// The same as `--stats none`
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// `--stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Statistics {
+    None,
+    Line,
+    Json,
 }
 
 /// What `--json` prints.
@@ -121,8 +134,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
         false => out.line("")?,
     }
     out.flush()?;
-    if !arguments.quiet {
-        complain(&format!("{}\n{}\n", answer.stats.summary(), answer.stats.observer_line()));
+    match arguments.statistics() {
+        Statistics::None => {}
+        Statistics::Line => complain(&format!("{}\n", answer.stats.summary())),
+        Statistics::Json => complain(&format!("{}\n", answer.stats.observer_line())),
     }
     if constraint.is_some() && answer.finish_reason != FinishReason::Stop {
         return Err(Failure::new("the answer was cut off before it was complete")
@@ -132,6 +147,14 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
 }
 
 impl Arguments {
+    fn statistics(&self) -> Statistics {
+        match (self.quiet, self.stats, self.json) {
+            (true, ..) | (false, None, true) => Statistics::None,
+            (false, Some(asked), _) => asked,
+            (false, None, false) => Statistics::Line,
+        }
+    }
+
     /// The prompt as text; empty where it was given as tokens.
     fn asked(&self) -> Result<String, Failure> {
         let input = std::io::stdin();
@@ -152,7 +175,12 @@ impl Arguments {
                 }
                 let text = String::from_utf8(bytes).map_err(|_| wrong(&"it is not UTF-8"))?;
                 // The line end that `echo` and editors add is nobody's question.
-                Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+                let text = text.strip_suffix('\n').map(str::to_owned).unwrap_or(text);
+                match text.is_empty() {
+                    true => Err(Failure::usage("the prompt is empty: standard input has nothing to read")
+                        .hint("write the prompt behind the command, or send one through the pipe")),
+                    false => Ok(text),
+                }
             }
         }
     }

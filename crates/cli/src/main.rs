@@ -12,6 +12,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod file;
+mod form;
 mod home;
 mod inspect;
 mod log;

@@ -118,7 +118,7 @@ fn verify_passes_sound_files_and_lists_what_is_wrong() {
     let whole = std::fs::read(&model).unwrap();
     let cases = [
         (folder.write("cut.pte", &whole[..whole.len() - 100]), "cut.pte: "),
-        (folder.write("empty.pte", b""), "is it complete?"),
+        (folder.write("empty.pte", b""), "the file is empty"),
         (folder.write("op.pte", &portable("custom::secret", "out", DType::F32)), "`custom::secret.out`"),
         (folder.write("bare.pte", &delegated(SCALED, &[])), "`w`"),
     ];

@@ -10,6 +10,7 @@ use crate::bench::timeline;
 use crate::bench::traffic::Traffic;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::form::{self, Wanted};
 use crate::output::{Align, Json, Output, Table, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -209,6 +210,7 @@ impl Source {
     fn of(arguments: &Arguments, plan: &Plan) -> Result<Source, Failure> {
         let Some(shape) = &arguments.shape else {
             let path = arguments.model.clone().unwrap_or_default();
+            form::check(&path, Wanted::Program)?;
             return Ok(Source { name: path.display().to_string(), path, _made: None });
         };
         let shape = synthetic::shape(shape)?;

@@ -3,6 +3,7 @@
 use crate::aside::Aside;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::form::{self, Wanted};
 use crate::inspect::preview;
 use crate::output::{Align, Output, Table};
 use crate::tensors::{read_safetensors, write_safetensors};
@@ -82,7 +83,10 @@ struct Files {
 impl Files {
     fn open(arguments: &Arguments) -> Result<Files, Failure> {
         let limits = Limits::default();
-        let open = |path: &PathBuf| MappedFile::open(path, &limits).map_err(Failure::new);
+        let open = |path: &PathBuf| {
+            form::check(path, Wanted::Program)?;
+            MappedFile::open(path, &limits).map_err(Failure::new)
+        };
         Ok(Files {
             program: open(&arguments.file)?,
             data: arguments.data.iter().map(open).collect::<Result<_, _>>()?,

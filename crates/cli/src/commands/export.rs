@@ -1,11 +1,15 @@
 //! `pteron export`: a published model as one `.pte` program.
 
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::form::{self, Wanted};
 use crate::output::{Align, Output, Table, count, size};
+use crate::talk::find;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
 use pteron_models::{Handling, KvCache, Logits, Method, Packing, Quantization, Rule, WeightReport};
+use pteron_runtime::Precision;
 use pteron_tensor::DType;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -21,11 +25,12 @@ use std::path::PathBuf;
   pteron export Llama-3.2-1B -o llama.pte --quantize 4w --group-size 64 --report
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
   pteron export model-Q4_K_M.gguf -o model.pte --context 8192
+  pteron export smollm2-135m -o smollm2.pte
 
 Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text).")]
 pub(crate) struct Arguments {
-    /// Hugging Face folder (config.json with safetensors), or a GGUF file
-    source: PathBuf,
+    /// Hugging Face folder (config.json with safetensors), a GGUF file, or a name that `pteron list` shows
+    source: String,
     /// The program to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -108,7 +113,9 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let checkpoint = Checkpoint::open(&arguments.source).map_err(failure)?;
+    let source = find::published(&arguments.source, &Engine::default().options(Precision::Exact)?)?;
+    form::check(&source, Wanted::Checkpoint)?;
+    let checkpoint = Checkpoint::open(&source).map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
     let bar = bar(export.weight_bytes());
     let mut show = |progress: Progress| bar.set_position(progress.written);

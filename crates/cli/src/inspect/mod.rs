@@ -3,6 +3,7 @@
 //! A file flows in, an [`Overview`] flows out. A program that can be loaded tells about itself; of one that
 //! cannot (a foreign delegate, weights in another file) the tables alone are shown, with the reason.
 
+pub(crate) mod checkpoint;
 mod describe;
 mod numbers;
 pub(crate) mod pt2;

@@ -3,16 +3,13 @@
 
 use super::convert;
 use crate::failure::Failure;
+use crate::form::{self, Form};
 use crate::home::Home;
 use pteron_checkpoint::gguf;
 use pteron_models::Logits;
 use pteron_registry::{Export, FileKind, Identity};
 use pteron_runtime::Options;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// How a GGUF file begins.
-const GGUF: [u8; 4] = *b"GGUF";
 
 /// What a program shall be like where it is still to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +44,15 @@ pub(crate) fn source(name: &str, options: &Options) -> Result<(PathBuf, FileKind
     Ok((home.fetch(resolution.variant)?.path, resolution.variant.kind))
 }
 
+/// A path as it is, or the files behind a name, fetched the first time.
+pub(crate) fn published(model: &str, options: &Options) -> Result<PathBuf, Failure> {
+    let path = Path::new(model);
+    if path.exists() || looks_like_a_path(model) {
+        return Ok(path.to_owned());
+    }
+    Ok(source(model, options)?.0)
+}
+
 /// The backends that there are, best first.
 fn present(options: &Options) -> Vec<&str> {
     options.registry.backends().iter().map(|backend| backend.name()).collect()
@@ -71,20 +77,19 @@ fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathB
     }
 }
 
-/// What lies at a path, told by what it says of itself.
+/// What lies at a path, told by what it says of itself; what is no model is refused in words of its own kind.
 pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
-    if path.is_dir() {
-        return Ok(FileKind::Folder);
-    }
-    let mut start = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut start));
-    let read = read.map_err(|error| Failure::in_file(path, error))?;
-    Ok(if read == 4 && start == GGUF { FileKind::Gguf } else { FileKind::Pte })
+    form::check(path, form::Wanted::Model)?;
+    Ok(match Form::of(path).map_err(|error| Failure::in_file(path, error))? {
+        Form::Folder => FileKind::Folder,
+        Form::Gguf => FileKind::Gguf,
+        _ => FileKind::Pte,
+    })
 }
 
 /// Names in the registry have neither separators nor the endings of files.
 pub(crate) fn looks_like_a_path(name: &str) -> bool {
-    let endings = [".pte", ".bpte", ".gguf", ".safetensors"];
+    let endings = [".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -108,8 +113,10 @@ mod tests {
         let file = folder.path().join("model.pte");
         std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
         assert_eq!(kind(&file).unwrap(), FileKind::Gguf);
-        std::fs::write(&file, b"GG").unwrap();
+        std::fs::write(&file, b"\0\x01").unwrap();
         assert_eq!(kind(&file).unwrap(), FileKind::Pte);
+        std::fs::write(&file, b"GG").unwrap();
+        assert!(kind(&file).unwrap_err().message().contains("this is a text; wanted is a program"));
         assert_eq!(kind(folder.path()).unwrap(), FileKind::Folder);
     }
 }

@@ -13,11 +13,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody knows the name.
-    #[error("no model is called `{name}`; {}", nearest_names(nearest))]
+    #[error("no model is called `{name}`{}", nearest_names(nearest))]
     UnknownModel {
         /// What was asked for.
         name: String,
-        /// Names that are nearest to it, or all.
+        /// Names that are near to it, best first.
         nearest: Vec<String>,
     },
     /// The model has no variant that fits.
@@ -292,9 +292,9 @@ impl Error {
 
 fn nearest_names(nearest: &[String]) -> String {
     match nearest {
-        [] => "there are none".to_owned(),
-        [one] => format!("did you mean {one}?"),
-        many => format!("nearest are {}", many.join(", ")),
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        many => format!("; nearest are {}", many.join(", ")),
     }
 }
 

@@ -8,13 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Choosing {
     /// Tokens of an answer at most [default: what the context has room for]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub(crate) max_new: Option<usize>,
     /// How freely tokens are chosen; 0 takes the most likely one
     #[arg(long, value_name = "T", default_value_t = 0.7, allow_negative_numbers = true)]
     temperature: f64,
     /// Choose among the K most likely tokens; 0 for all
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, allow_negative_numbers = true, value_parser = whole)]
     top_k: usize,
     /// Choose among the most likely tokens that make up this much of the probability; 1 for all
     #[arg(long, value_name = "P", default_value_t = 1.0)]
@@ -62,6 +62,11 @@ impl Choosing {
             end_tokens: if self.ignore_eos { Vec::new() } else { end_tokens },
         }
     }
+}
+
+/// A number of tokens; said in words where it is none.
+pub(super) fn whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "a whole number is wanted, 0 or more".to_owned())
 }
 
 /// A number that is another one each time.

@@ -1,5 +1,6 @@
 //! A model, loaded and ready to talk: its program on a backend, its tokenizer, its chat template.
 
+use super::choosing::whole;
 use super::find::{self, Wanted};
 use super::memory;
 use crate::engine::Engine;
@@ -20,8 +21,9 @@ pub(crate) struct Loading {
     /// or a folder that has one
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Positions of the context [default: what the model has]
-    #[arg(long, value_name = "N")]
+    /// Positions of the context [default: what a program was exported with; of other models what they were made for, up
+    /// to 4096]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub(crate) context: Option<usize>,
     /// Refuse a model that needs more memory than this, before it is loaded: 800M, 2G
     #[arg(long, value_name = "SIZE", value_parser = memory::parse)]

@@ -72,7 +72,7 @@ impl SamplerSettings {
 
     fn check(&self) -> Result<(), SamplerError> {
         let rules = [
-            ("temperature", self.temperature, self.temperature >= 0.0, "0 or more"),
+            ("temperature", self.temperature, self.temperature >= 0.0, "a finite number, 0 or more"),
             ("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "between 0 and 1"),
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "between 0 and 1"),
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0, "more than 0"),

@@ -3,10 +3,12 @@
 //! Errors of the libraries flow in with their places; what the reader of a terminal needs flows out. Hints are
 //! made here and nowhere else, since only the command line knows its own commands.
 
+use crate::output::{self, visible};
 use pteron_format::FormatError;
 use pteron_llm::LlmError;
 use pteron_llm::sampler::SamplerError;
 use pteron_runtime::Error;
+use serde::Serialize;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
@@ -74,6 +76,35 @@ impl Failure {
         }
     }
 
+    /// Whether there is anything to tell.
+    pub(crate) fn says_something(&self) -> bool {
+        !self.message.is_empty()
+    }
+
+    /// Tells standard error, in the colours that clap has for its own errors where people look at it.
+    pub(crate) fn complain(&self) {
+        match output::colours_wanted() && self.says_something() {
+            true => output::complain_raw(&self.coloured()),
+            false => output::complain(&self.render()),
+        }
+    }
+
+    fn coloured(&self) -> String {
+        let error = format!("\u{1b}[1;31merror:\u{1b}[0m {}\n", visible(&self.message));
+        let hint = self.hint.as_ref().map(|hint| format!("\u{1b}[32mhint:\u{1b}[0m {}\n", visible(hint)));
+        error + &hint.unwrap_or_default()
+    }
+
+    /// What standard output gets in place of a result that was asked for as JSON (docs/json.md).
+    pub(crate) fn as_json(&self) -> impl Serialize + '_ {
+        let kind = match self.code {
+            2 => "usage",
+            130 => "interrupted",
+            _ => "failed",
+        };
+        serde_json::json!({"error": {"kind": kind, "message": self.message, "hint": self.hint}})
+    }
+
     /// What the process ends with.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
@@ -107,9 +138,10 @@ impl From<LlmError> for Failure {
             LlmError::NotALanguageModel { .. } => {
                 Failure::usage(error).hint("`pteron exec FILE` runs programs of every kind on tensors")
             }
-            LlmError::PromptTooLong { .. } => {
-                Failure::new(error).hint("shorten the prompt, or export the model with a longer `--context`")
-            }
+            LlmError::PromptTooLong { .. } => Failure::new(error).hint(
+                "shorten the prompt, or give it more room: `--context N` for a name, a GGUF file or a folder; a program is \
+                 exported anew with a longer `--context`",
+            ),
             LlmError::Context { .. } => Failure::usage(error)
                 .hint("export the model with a longer `--context`, or with `--kv off-graph`"),
             LlmError::Sampler(SamplerError::Setting { .. }) => Failure::usage(error),
@@ -174,6 +206,15 @@ mod tests {
     fn a_failure_says_what_went_wrong_and_what_helps() {
         let failure = Failure::usage("no such thing").hint("try another");
         assert_eq!(failure.render(), "error: no such thing\nhint: try another\n");
+        assert_eq!(
+            failure.coloured(),
+            "\u{1b}[1;31merror:\u{1b}[0m no such thing\n\u{1b}[32mhint:\u{1b}[0m try another\n"
+        );
+        // A file's own name must not colour anything.
+        assert!(Failure::new("\u{1b}[2J").coloured().contains("\\u{1b}[2J"));
+        let json = serde_json::to_value(failure.as_json()).unwrap();
+        let error = serde_json::json!({"kind": "usage", "message": "no such thing", "hint": "try another"});
+        assert_eq!(json, serde_json::json!({"error": error}));
         assert_eq!(Failure::closed_output().render(), "");
         let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };
         let rendered = Failure::from(error).render();

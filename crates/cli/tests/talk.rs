@@ -220,7 +220,7 @@ fn perplexity_is_that_of_every_token_in_its_window() {
         let common = ["perplexity", &model, &text, "--tokenizer", &tokenizer, "--json"];
         if count == 0 {
             let refused = pteron(&[&common[..], &["--window", "16"]].concat());
-            assert!(refused.stderr.contains("draws its tokens itself"), "{}", refused.stderr);
+            assert!(refused.stdout.contains("draws its tokens itself"), "{}", refused.stdout);
             continue;
         }
         let ask = |more: &[&str]| -> Value {
@@ -234,6 +234,6 @@ fn perplexity_is_that_of_every_token_in_its_window() {
         let cut = ask(&["--window", "16", "--tokens", "20"]);
         assert_eq!((&cut["windows"], &cut["scored_tokens"]), (&json!(2), &json!(18)));
         let refused = pteron(&[&common[..], &["--window", "33"]].concat());
-        assert!(refused.code == 2 && refused.stderr.contains("the context has 32"), "{}", refused.stderr);
+        assert!(refused.code == 2 && refused.stdout.contains("the context has 32"), "{}", refused.stdout);
     }
 }

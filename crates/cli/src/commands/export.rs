@@ -186,6 +186,6 @@ fn bar(bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    let style = ProgressStyle::with_template("{bar:20} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,8 +1,8 @@
 //! `pteron list`: models that have a name, and which of them are here.
 
 use crate::failure::{Answer, Failure};
-use crate::home::Home;
-use crate::output::{Align, Json, Output, Table, size};
+use crate::home::{Home, table};
+use crate::output::{Json, Output, size};
 use pteron_registry::{Conversion, FileKind, Identity, Installed, Model, Platform, Sha256, Variant};
 use serde::Serialize;
 
@@ -192,16 +192,6 @@ impl VariantRow {
             converted,
         }
     }
-
-    fn state(&self) -> String {
-        let made: u64 = self.converted.iter().map(|made| made.bytes).sum();
-        match (&self.installed, self.partial_bytes) {
-            (Some(_), _) if made > 0 => format!("here, converted {}", size(made)),
-            (Some(_), _) => "here".to_owned(),
-            (None, Some(bytes)) => format!("{} of it, `pteron pull` goes on", size(bytes)),
-            (None, None) => String::new(),
-        }
-    }
 }
 
 impl InstalledRow {
@@ -225,45 +215,36 @@ impl ConversionRow {
 }
 
 fn render(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        Align::Left,
-        Align::Left,
-        Align::Left,
-        Align::Right,
-        Align::Left,
-        Align::Left,
-        Align::Left,
-    ]);
-    table.row(["MODEL", "VARIANT", "KIND", "SIZE", "LICENCE", "BACKENDS", "STATE"]);
+    let mut rows = Vec::new();
     for model in &report.models {
         for variant in &model.variants {
-            let mark = if model.default { " (default)" } else { "" };
-            table.row([
-                format!("{}{mark}", model.name),
-                variant.name.clone(),
-                kind(variant.kind).to_owned(),
-                variant.size.map_or_else(|| "not stated".to_owned(), size),
-                model.licence.clone().unwrap_or_else(|| "unknown".to_owned()),
-                if variant.backends.is_empty() { "any".to_owned() } else { variant.backends.join(", ") },
-                variant.state(),
-            ]);
+            rows.push(table::Row {
+                model: model.name.clone(),
+                variant: variant.name.clone(),
+                bytes: variant.size,
+                licence: model.licence.clone(),
+                backends: variant.backends.clone(),
+                here: variant.installed.is_some(),
+                partial_bytes: variant.partial_bytes,
+                converted_bytes: variant.converted.iter().map(|made| made.bytes).sum(),
+            });
         }
     }
-    out.line(table.render(0))?;
-    let mut others = Table::new(&[Align::Left, Align::Right, Align::Left]);
-    for made in &report.other_conversions {
-        others.row([&made.from, &size(made.bytes), &made.options]);
+    out.line(table::models(&rows, out.columns()))?;
+    let others = report.other_conversions.iter().map(|made| (made.from.as_str(), made.bytes));
+    let others = table::conversions(others).render_within(2, out.columns());
+    if !others.is_empty() {
+        out.blank()?;
+        out.line("converted from other files")?;
+        out.line(others)?;
     }
-    out.section("converted from other files", &others)?;
     out.blank()?;
+    if let Some(model) = report.models.iter().find(|model| model.default) {
+        out.line(format!("default: {}", model.name))?;
+    }
+    if rows.iter().any(|row| row.partial_bytes.is_some()) {
+        out.line("`pteron pull NAME` goes on with what was fetched in part")?;
+    }
     let free = report.free_bytes.map(|free| format!(", {} free", size(free))).unwrap_or_default();
     out.line(format!("{}: {}{free}", report.folder, size(report.bytes)))
-}
-
-fn kind(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Gguf => "gguf",
-        FileKind::Folder => "folder",
-        FileKind::Pte => "pte",
-    }
 }

@@ -157,6 +157,6 @@ fn bar(windows: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} window {pos} of {len}, {eta} left, perplexity {msg}");
+    let style = ProgressStyle::with_template("{bar:16} window {pos} of {len}, {eta}, perplexity {msg}");
     ProgressBar::new(windows).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -56,6 +56,6 @@ fn bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    let style = ProgressStyle::with_template("{bar:20} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -61,6 +61,8 @@ pub(crate) enum Wanted {
     Program,
     /// What a program can be made of.
     Checkpoint,
+    /// Whatever there is something to tell about.
+    Known,
 }
 
 impl Wanted {
@@ -71,6 +73,9 @@ impl Wanted {
             }
             Wanted::Program => "a program (.pte, .bpte) or its data (.ptd)",
             Wanted::Checkpoint => "a checkpoint folder, a GGUF file, or a name that `pteron list` shows",
+            Wanted::Known => {
+                "a .pte, .ptd, .bpte, .pt2 or GGUF file, a checkpoint folder, or a name that `pteron list` shows"
+            }
         }
     }
 
@@ -78,7 +83,8 @@ impl Wanted {
         match form {
             Form::Unknown => true,
             Form::Program | Form::Bundle => self != Wanted::Checkpoint,
-            Form::Data => self == Wanted::Program,
+            Form::Data => matches!(self, Wanted::Program | Wanted::Known),
+            Form::Archive => self == Wanted::Known,
             Form::Folder | Form::Gguf => self != Wanted::Program,
             _ => false,
         }

@@ -92,8 +92,8 @@ impl Stats {
         let reused =
             if self.reused_tokens > 0 { format!(" ({} reused)", self.reused_tokens) } else { String::new() };
         let mut line = format!(
-            "{} tokens read{reused}{}, {} written{}",
-            self.prefilled_tokens(),
+            "{} read{reused}{}, {} written{}",
+            tokens(self.prefilled_tokens()),
             speed(self.prefill_rate()),
             self.generated_tokens,
             speed(self.decode_rate())
@@ -113,8 +113,8 @@ impl Stats {
         };
         let (all, read) = (self.prompt_tokens, self.prefilled_tokens());
         let mut lines = vec![
-            format!("prompt  {all} tokens{reused}, {read} read{}", speed(self.prefill_rate())),
-            format!("answer  {} tokens{}", self.generated_tokens, speed(self.decode_rate())),
+            format!("prompt  {}{reused}, {read} read{}", tokens(all), speed(self.prefill_rate())),
+            format!("answer  {}{}", tokens(self.generated_tokens), speed(self.decode_rate())),
         ];
         if let Some(first) = self.time_to_first_token() {
             lines.push(format!("first   after {}", moment(first)));
@@ -127,6 +127,10 @@ impl Stats {
         }
         lines.join("\n")
     }
+}
+
+fn tokens(count: usize) -> String {
+    if count == 1 { "1 token".to_owned() } else { format!("{count} tokens") }
 }
 
 /// ` at 50.0 tok/s`; nothing where nothing was timed.

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::File;
-use crate::form::Form;
+use crate::form::{self, Form, Wanted};
 use crate::inspect::{checkpoint, describe, pt2, render};
 use crate::output::{Json, Output};
 use crate::talk::find;
@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = arguments.engine.options(Precision::Exact)?;
     let path = find::published(&arguments.file, &options)?;
-    let form = Form::of(&path).unwrap_or(Form::Unknown);
-    let source = match form {
+    form::check(&path, Wanted::Known)?;
+    let source = match Form::of(&path).unwrap_or(Form::Unknown) {
         Form::Archive => Some(pt2::inspect as fn(&Path, bool, &mut Output) -> Result<(), Failure>),
         Form::Gguf | Form::Folder => Some(checkpoint::inspect as _),
         _ => None,

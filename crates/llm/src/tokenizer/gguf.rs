@@ -5,7 +5,7 @@ use super::charsmap::Normalizer;
 use super::pretokenizers;
 use super::sentencepiece::kind_of;
 use super::sentences::{Algorithm, Sentences};
-use super::specials::Specials;
+use super::specials::{Role, Specials};
 use super::spelled::{Rules, Spelled};
 use super::split::Splitter;
 use super::vocabulary::{Kind, Vocabulary};
@@ -87,7 +87,8 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary, TokenizerError> {
 fn specials(vocabulary: &Vocabulary) -> Result<Specials, TokenizerError> {
     let special = |kind| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown);
     let tokens = vocabulary.iter().filter(|(_, _, kind)| special(*kind));
-    Specials::new(FORMAT, tokens.map(|(id, token, _)| (token, id)))
+    let role = |kind| if kind == Kind::UserDefined { Role::Text } else { Role::Mark };
+    Specials::new(FORMAT, tokens.map(|(id, token, kind)| (token, id, role(kind))))
 }
 
 fn byte_pair(keys: &Keys<'_>, model: &str, vocabulary: Vocabulary) -> Result<Spelled, TokenizerError> {

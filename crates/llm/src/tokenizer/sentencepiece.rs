@@ -3,7 +3,7 @@
 use super::charsmap::{Charsmap, Normalizer};
 use super::protobuf::{Field, fields};
 use super::sentences::{Algorithm, Sentences};
-use super::specials::Specials;
+use super::specials::{Role, Specials};
 use super::spelled::{Rules, Spelled};
 use super::unigram::Unigram;
 use super::vocabulary::{Kind, Vocabulary};
@@ -87,7 +87,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Spelled, TokenizerError> {
     let ends = EndTokens { bos: id(trainer.bos), eos: id(trainer.eos), ..EndTokens::default() };
     let unknown = id(trainer.unknown);
     let user_defined = vocabulary.iter().filter(|(_, _, kind)| *kind == Kind::UserDefined);
-    let user_defined = Specials::new(FORMAT, user_defined.map(|(id, token, _)| (token, id)))?;
+    let user_defined = Specials::new(FORMAT, user_defined.map(|(id, token, _)| (token, id, Role::Text)))?;
     let rules = Rules::Sentences(Sentences {
         normalizer,
         algorithm,

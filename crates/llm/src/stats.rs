@@ -54,6 +54,8 @@ pub struct Stats {
     pub reused_tokens: usize,
     /// Whether a copy of the caches was put back for that.
     pub restored: bool,
+    /// Tokens of the prompt that were not read, since it was interrupted.
+    pub unread_tokens: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
     /// Memory that was resident at the most, where the system tells.
@@ -63,7 +65,7 @@ pub struct Stats {
 impl Stats {
     /// Tokens that were read.
     pub fn prefilled_tokens(&self) -> usize {
-        self.prompt_tokens.saturating_sub(self.reused_tokens)
+        self.prompt_tokens.saturating_sub(self.reused_tokens).saturating_sub(self.unread_tokens)
     }
 
     /// Tokens read in a second.
@@ -96,8 +98,12 @@ impl Stats {
             (reused, true) => format!(" and {reused} restored"),
         };
         let speed = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {rate:.1} tok/s"));
+        let of = match self.unread_tokens {
+            0 => String::new(),
+            _ => format!(" of {}", self.prompt_tokens),
+        };
         parts.push(format!(
-            "prompt: {} tokens read{reused}{}",
+            "prompt: {}{of} tokens read{reused}{}",
             self.prefilled_tokens(),
             speed(self.prefill_rate())
         ));

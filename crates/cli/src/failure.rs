@@ -20,6 +20,9 @@ pub(crate) enum Answer {
     No,
 }
 
+/// The status of a process that an interrupt ended, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Why a command did not run to its end.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -47,6 +50,11 @@ impl Failure {
     /// Nobody reads our output any more; that is no reason to complain.
     pub(crate) fn closed_output() -> Failure {
         Failure { message: String::new(), hint: None, code: 0 }
+    }
+
+    /// The user stopped it, and what there is has been shown: the exit code that shells give to an interrupt.
+    pub(crate) fn interrupted() -> Failure {
+        Failure { message: String::new(), hint: None, code: INTERRUPTED }
     }
 
     /// The same, with what would help.

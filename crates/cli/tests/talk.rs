@@ -225,3 +225,89 @@ fn perplexity_is_that_of_every_token_in_its_window() {
         assert!(refused.code == 2 && refused.stderr.contains("the context has 32"), "{}", refused.stderr);
     }
 }
+
+#[test]
+fn an_answer_that_is_cut_off_says_by_what() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let common = ["chat", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--ignore-eos"];
+    let talk = |more: &[&str], lines: &str| pipe(&[&common[..], more].concat(), lines).stderr;
+    let bounded = talk(&["--max-new", "2"], "hello\n");
+    assert!(bounded.contains("(cut off after 2 tokens, as --max-new has it)"), "{bounded}");
+    // The context has 32 positions: full after one answer, and the next question has no room until turns are dropped.
+    let full = talk(&[], "hello\nwhy\n/drop 1\nwhy\n/drop x\n");
+    assert!(full.contains("(cut off: the context of 32 tokens is full; /drop N makes room)"), "{full}");
+    assert!(full.contains("error: the context of 32 positions is full"), "{full}");
+    assert!(full.contains("hint: `/drop N` leaves the N oldest turns out"), "{full}");
+    assert!(full.contains("1 turns are left out; the model is shown the last 0"), "{full}");
+    assert!(full.contains("write behind /drop how many"), "{full}");
+    assert_eq!(full.matches("error: ").count(), 1, "{full}");
+    let sliding = talk(&["--when-full", "drop"], "hello\nwhy\n");
+    assert!(sliding.contains("(the context is full: the 1 oldest turns are left out)"), "{sliding}");
+    assert!(!sliding.contains("error: "), "{sliding}");
+}
+
+#[test]
+fn a_saved_conversation_replaces_no_other_file_and_names_its_model() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let program = sample("llama_f32", "model.pte");
+    let (owl, raven) = (folder.write("owl.pte", &program), folder.write("raven.pte", &program));
+    let precious = folder.write("precious.txt", b"mine");
+    let saved = folder.at("talk.chat");
+    let common = ["--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "2"];
+    let lines = format!("hello\n/save {precious}\n/save {saved}\n/save {saved}\n");
+    let told = pipe(&[&["chat", &owl], &common[..]].concat(), &lines).stderr;
+    assert!(told.contains("is there already and is no conversation"), "{told}");
+    assert_eq!(told.matches("saved\n").count(), 2, "{told}");
+    assert_eq!(std::fs::read(&precious).unwrap(), b"mine");
+    let resume = |model: &str| pipe(&[&["chat", model, "--resume", &saved], &common[..]].concat(), "why\n");
+    let (same, other) = (resume(&owl), resume(&raven));
+    assert!(!same.stderr.contains("was held with"), "{}", same.stderr);
+    let wanted = "this conversation was held with owl.pte; raven.pte goes on with it";
+    assert!(other.stderr.contains(wanted), "{}", other.stderr);
+    assert_eq!(same.stdout, other.stdout);
+}
+
+#[test]
+fn a_list_of_messages_that_cannot_be_answered_is_told() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let ask = |messages: &str| {
+        let file = folder.write("messages.json", messages.as_bytes());
+        pteron(&["run", "--model", &model, "--tokenizer", &tokenizer, "--messages", &file])
+    };
+    let broken = ask("[{\"role\": \"user\"}]");
+    assert!(
+        broken.code == 1 && broken.stderr.contains("message 1: it has no `content`"),
+        "{}",
+        broken.stderr
+    );
+    let plain = ask("[{\"role\": \"user\", \"content\": \"hello\"}]");
+    assert!(plain.code == 2 && plain.stderr.contains("carries no chat template"), "{}", plain.stderr);
+    let both = pteron(&["run", "--messages", "x.json", "hello"]);
+    assert!(both.code == 2 && both.stderr.contains("cannot be used with"), "{}", both.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_answer_ends_with_the_status_of_an_interrupt() {
+    use std::io::Read;
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_offgraph", "model.pte"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
+    let common = ["run", "--raw", "--model", &model, "--tokenizer", &tokenizer, "--backend", "reference"];
+    let command = command.args(common).args(["--context", "100000", "--ignore-eos", "hello"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The key is listened to before the first word comes.
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}

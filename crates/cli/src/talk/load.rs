@@ -8,7 +8,7 @@ use crate::file::{Content, File};
 use crate::output::size;
 use pteron_llm::template::LocalTime;
 use pteron_llm::tokenizer::Tokenizer;
-use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Voice};
+use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
 use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub(crate) struct Loaded {
     pub(crate) model: LanguageModel,
     /// Without a tokenizer, tokens in and out are all there is.
     pub(crate) voice: Option<Voice>,
+    /// How its publisher wants tokens chosen, and what of that makes no sense.
+    pub(crate) suggested: (Suggested, Vec<String>),
     pub(crate) path: PathBuf,
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
@@ -75,8 +77,9 @@ impl Loading {
         if let Some(limit) = self.memory_limit {
             memory::check(path, self.context, limit)?;
         }
-        let voice = self.voice(path)?;
+        let (voice, (suggested, wrong)) = self.voice(path)?;
         let model = LanguageModel::new(Program::open(path, &[], options)?)?;
+        let suggested = if model.draws_itself() { suggested.for_drawing_programs() } else { suggested };
         let held = model.program().memory();
         let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;
         if let Some(limit) = self.memory_limit.filter(|&limit| held > limit) {
@@ -99,6 +102,7 @@ impl Loading {
         Ok(Loaded {
             model,
             voice,
+            suggested: (suggested, wrong),
             path: path.to_owned(),
             load_start,
             load_end: clock.now(),
@@ -106,7 +110,8 @@ impl Loading {
         })
     }
 
-    fn voice(&self, path: &Path) -> Result<Option<Voice>, Failure> {
+    /// The voice of a program, and the settings that it carries.
+    fn voice(&self, path: &Path) -> Result<(Option<Voice>, (Suggested, Vec<String>)), Failure> {
         let file = File::open(path)?;
         let pte = match &file.content {
             Content::Pte(pte) => pte,
@@ -119,9 +124,11 @@ impl Loading {
             Some(path) => Some(Tokenizer::open(path).map_err(Failure::new)?),
             None => Voice::tokenizer_inside(pte)?,
         };
-        let Some(tokenizer) = tokenizer else { return Ok(None) };
+        let suggested = Voice::suggested_inside(pte);
+        let Some(tokenizer) = tokenizer else { return Ok((None, suggested)) };
         let template = Voice::template_inside(pte)?;
-        Ok(Some(Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) }))
+        let voice = Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) };
+        Ok((Some(voice), suggested))
     }
 }
 

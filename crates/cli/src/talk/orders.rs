@@ -25,12 +25,13 @@ pub(crate) enum Order {
     Save,
     Load,
     Clear,
+    Drop,
     Stats,
     Quit,
 }
 
 /// Every order: its names, what it takes, what it does.
-const ORDERS: [(Order, &[&str], &str, &str); 11] = [
+const ORDERS: [(Order, &[&str], &str, &str); 12] = [
     (Order::Help, &["help", "?"], "", "this list"),
     (Order::Undo, &["undo"], "", "take the last question and its answer back"),
     (Order::Regenerate, &["regenerate", "again"], "", "another answer to the last question"),
@@ -45,6 +46,7 @@ const ORDERS: [(Order, &[&str], &str, &str); 11] = [
     (Order::Save, &["save"], "FILE", "write the conversation to a file"),
     (Order::Load, &["load"], "FILE", "go on with the conversation in a file"),
     (Order::Clear, &["clear"], "", "begin anew"),
+    (Order::Drop, &["drop"], "N", "leave the N oldest turns out of what the model is shown"),
     (Order::Stats, &["stats"], "", "what the last answer took"),
     (Order::Quit, &["quit", "exit", "bye"], "", "leave; so does Ctrl-D"),
 ];

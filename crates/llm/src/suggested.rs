@@ -19,6 +19,8 @@ pub struct Suggested {
     pub min_p: Option<f64>,
     /// As in [`SamplerSettings`].
     pub repetition_penalty: Option<f64>,
+    /// What the file says besides and makes no sense, in words.
+    pub wrong: Vec<String>,
 }
 
 /// No published file comes near.
@@ -27,24 +29,18 @@ const MOST_BYTES: usize = 1 << 20;
 const HOTTEST: f64 = 100.0;
 
 impl Suggested {
-    /// Reads a `generation_config.json`; the second part says what is wrong in it and left out.
-    pub fn read(bytes: &[u8]) -> (Suggested, Vec<String>) {
-        let mut wrong = Vec::new();
+    /// Reads a `generation_config.json`.
+    pub fn read(bytes: &[u8]) -> Suggested {
+        let nothing = |wrong: String| Suggested { wrong: vec![wrong], ..Suggested::default() };
         if bytes.len() > MOST_BYTES {
-            wrong.push(format!("it has more than {MOST_BYTES} bytes"));
-            return (Suggested::default(), wrong);
+            return nothing(format!("it has more than {MOST_BYTES} bytes"));
         }
         let config = match serde_json::from_slice(bytes) {
             Ok(config @ Value::Object(_)) => config,
-            Ok(_) => {
-                wrong.push("it is no object".to_owned());
-                return (Suggested::default(), wrong);
-            }
-            Err(error) => {
-                wrong.push(error.to_string());
-                return (Suggested::default(), wrong);
-            }
+            Ok(_) => return nothing("it is no object".to_owned()),
+            Err(error) => return nothing(error.to_string()),
         };
+        let mut wrong = Vec::new();
         let mut number = |name: &str, fits: fn(f64) -> bool, range: &str| {
             let value = config.get(name).filter(|value| !value.is_null())?;
             let number = value.as_f64().filter(|number| fits(*number));
@@ -65,11 +61,12 @@ impl Suggested {
                 |value| value > 0.0 && value <= HOTTEST,
                 "more than 0, and 100 at most",
             ),
+            wrong: Vec::new(),
         };
         // Files that draw nothing often keep the settings of those that do.
         let greedy = config.get("do_sample").is_some_and(|value| value == &Value::Bool(false));
         let temperature = if greedy { Some(0.0) } else { suggested.temperature };
-        (Suggested { temperature, ..suggested }, wrong)
+        Suggested { temperature, wrong, ..suggested }
     }
 
     /// The same without what a program that draws its tokens itself cannot do.
@@ -98,11 +95,11 @@ mod tests {
     fn what_makes_sense_is_taken_and_the_rest_is_told() {
         let file = br#"{"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 1.5, "min_p": null,
                         "repetition_penalty": "1.1", "eos_token_id": [1, 2]}"#;
-        let (suggested, wrong) = Suggested::read(file);
-        let expected = Suggested { temperature: Some(0.6), top_k: Some(20), ..Suggested::default() };
-        assert_eq!(suggested, expected);
+        let suggested = Suggested::read(file);
+        assert_eq!((suggested.temperature, suggested.top_k), (Some(0.6), Some(20)));
+        assert_eq!((suggested.top_p, suggested.min_p, suggested.repetition_penalty), (None, None, None));
         assert_eq!(
-            wrong,
+            suggested.wrong,
             [
                 "`top_p` is 1.5, and must be between 0 and 1",
                 "`repetition_penalty` is \"1.1\", and must be more than 0, and 100 at most"
@@ -114,15 +111,16 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_sample_is_greedy() {
-        let (suggested, wrong) = Suggested::read(br#"{"do_sample": false, "temperature": 0.9}"#);
-        assert_eq!((suggested.temperature, wrong.len()), (Some(0.0), 0));
+        let suggested = Suggested::read(br#"{"do_sample": false, "temperature": 0.9}"#);
+        assert_eq!((suggested.temperature, suggested.wrong.len()), (Some(0.0), 0));
     }
 
     #[test]
     fn any_bytes_are_settings_or_a_reason() {
         for bytes in [&b""[..], b"[]", b"{", b"\xff", b"{\"top_k\": 1e300}", b"{\"temperature\": -1}"] {
-            let (suggested, wrong) = Suggested::read(bytes);
-            assert_eq!((suggested, wrong.len()), (Suggested::default(), 1), "{bytes:?}");
+            let suggested = Suggested::read(bytes);
+            assert_eq!(suggested.wrong.len(), 1, "{bytes:?}");
+            assert_eq!(suggested, Suggested { wrong: suggested.wrong.clone(), ..Suggested::default() });
         }
     }
 }

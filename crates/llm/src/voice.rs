@@ -82,8 +82,8 @@ impl Voice {
         text(pte, CHAT_TEMPLATE)?.map(|source| Ok(ChatTemplate::new(&source)?)).transpose()
     }
 
-    /// The settings that a program carries, and what is wrong with them; nothing where it carries none.
-    pub fn suggested_inside(pte: &Pte) -> (Suggested, Vec<String>) {
+    /// The settings that a program carries; none where it carries none.
+    pub fn suggested_inside(pte: &Pte) -> Suggested {
         pte.named(GENERATION_CONFIG).map(|bytes| Suggested::read(&bytes)).unwrap_or_default()
     }
 

@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Talk to a language model
 ///
 /// Every turn reads only what is new. Ctrl-C stops an answer, Ctrl-D ends the conversation; `/help` lists what else can
-/// be typed. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
+/// be typed. With `--temperature 0` a question gets the same answer each time that it is asked at the same place, by
+/// `/regenerate` too, at every `--precision` and as long as `--threads` and the other options stay. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron chat

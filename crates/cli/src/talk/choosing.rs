@@ -62,8 +62,7 @@ enum Spelled {
 impl Choosing {
     /// As the library takes them: what the user says over what the model's publisher says over what is usual.
     pub(crate) fn options(&self, loaded: &Loaded) -> GenerateOptions {
-        let (suggested, wrong) = &loaded.suggested;
-        for problem in wrong {
+        for problem in &loaded.suggested.wrong {
             complain(&format!("the model's generation_config.json: {problem}; left out\n"));
         }
         let usual = SamplerSettings {
@@ -73,7 +72,7 @@ impl Choosing {
             order: SamplerOrder::default(),
             ..SamplerSettings::default()
         };
-        let usual = suggested.over(usual);
+        let usual = loaded.suggested.over(usual);
         GenerateOptions {
             max_new: self.max_new,
             sampling: SamplerSettings {

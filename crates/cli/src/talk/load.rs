@@ -35,8 +35,8 @@ pub(crate) struct Loaded {
     pub(crate) model: LanguageModel,
     /// Without a tokenizer, tokens in and out are all there is.
     pub(crate) voice: Option<Voice>,
-    /// How its publisher wants tokens chosen, and what of that makes no sense.
-    pub(crate) suggested: (Suggested, Vec<String>),
+    /// How its publisher wants tokens chosen.
+    pub(crate) suggested: Suggested,
     pub(crate) path: PathBuf,
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
@@ -77,7 +77,7 @@ impl Loading {
         if let Some(limit) = self.memory_limit {
             memory::check(path, self.context, limit)?;
         }
-        let (voice, (suggested, wrong)) = self.voice(path)?;
+        let (voice, suggested) = self.voice(path)?;
         let model = LanguageModel::new(Program::open(path, &[], options)?)?;
         let suggested = if model.draws_itself() { suggested.for_drawing_programs() } else { suggested };
         let held = model.program().memory();
@@ -102,7 +102,7 @@ impl Loading {
         Ok(Loaded {
             model,
             voice,
-            suggested: (suggested, wrong),
+            suggested,
             path: path.to_owned(),
             load_start,
             load_end: clock.now(),
@@ -111,7 +111,7 @@ impl Loading {
     }
 
     /// The voice of a program, and the settings that it carries.
-    fn voice(&self, path: &Path) -> Result<(Option<Voice>, (Suggested, Vec<String>)), Failure> {
+    fn voice(&self, path: &Path) -> Result<(Option<Voice>, Suggested), Failure> {
         let file = File::open(path)?;
         let pte = match &file.content {
             Content::Pte(pte) => pte,

@@ -119,7 +119,7 @@ fn scored(keys: &Keys<'_>, vocabulary: Vocabulary) -> Result<Spelled, TokenizerE
         ..Normalizer::default()
     };
     let unknown = keys.token("unknown_token_id", &vocabulary).or_else(|| (vocabulary.len() > 0).then_some(0));
-    let rules = Rules::Sentences(Sentences {
+    let rules = Rules::Sentences(Box::new(Sentences {
         normalizer,
         algorithm: Algorithm::Bpe,
         scores,
@@ -127,7 +127,7 @@ fn scored(keys: &Keys<'_>, vocabulary: Vocabulary) -> Result<Spelled, TokenizerE
         byte_fallback: true,
         unknown_text: " \u{2047} ".to_owned(),
         user_defined: Specials::new(FORMAT, std::iter::empty())?,
-    });
+    }));
     let (specials, ends) = (specials(&vocabulary)?, keys.ends(&vocabulary, true, false));
     Ok(Spelled { vocabulary, specials, rules, ends, added_first: Vec::new() })
 }

@@ -88,7 +88,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Spelled, TokenizerError> {
     let unknown = id(trainer.unknown);
     let user_defined = vocabulary.iter().filter(|(_, _, kind)| *kind == Kind::UserDefined);
     let user_defined = Specials::new(FORMAT, user_defined.map(|(id, token, _)| (token, id, Role::Text)))?;
-    let rules = Rules::Sentences(Sentences {
+    let rules = Rules::Sentences(Box::new(Sentences {
         normalizer,
         algorithm,
         scores,
@@ -96,7 +96,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Spelled, TokenizerError> {
         byte_fallback: trainer.byte_fallback,
         unknown_text: trainer.unknown_text,
         user_defined,
-    });
+    }));
     let specials = Specials::new(FORMAT, std::iter::empty())?;
     Ok(Spelled { vocabulary, specials, rules, ends, added_first: Vec::new() })
 }

@@ -55,7 +55,7 @@ impl Specials {
     /// The text cut at its special tokens, the longest first where several begin at one place.
     pub(super) fn cut<'t>(&self, text: &'t str) -> Vec<Part<'t>> {
         let mut parts = Vec::new();
-        cut_at(text, self.all.find(text, 0), |between| parts_of(between), &mut parts);
+        cut_at(text, self.all.find(text, 0), parts_of, &mut parts);
         parts
     }
 
@@ -67,7 +67,7 @@ impl Specials {
         let mut parts = Vec::new();
         let inner = |between: &'t str| {
             let mut parts = Vec::new();
-            cut_at(between, self.texts.find(between, 0), |between| parts_of(between), &mut parts);
+            cut_at(between, self.texts.find(between, 0), parts_of, &mut parts);
             parts
         };
         cut_at(text, self.marks_outside(text, heard), inner, &mut parts);

@@ -23,7 +23,7 @@ pub(super) struct Spelled {
 #[derive(Debug)]
 pub(super) enum Rules {
     Bpe(Bpe),
-    Sentences(Sentences),
+    Sentences(Box<Sentences>),
     WordPiece(WordPiece),
 }
 

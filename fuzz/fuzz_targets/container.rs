@@ -9,7 +9,7 @@ use pteron_format::pte::Pte;
 use pteron_tensor::Bytes;
 
 fuzz_target!(|data: &[u8]| {
-    let (bytes, limits) = (Bytes::copy_of(data), Limits::default());
+    let (bytes, limits) = (Bytes::copy_of(data), Limits::untrusted());
     let _ = Ptd::read(bytes.clone(), &limits);
     let _ = Bpte::read(bytes.clone(), &limits);
     let Ok(program) = Pte::read(bytes, &limits) else { return };

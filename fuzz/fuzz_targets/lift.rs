@@ -7,7 +7,7 @@ use pteron_format::{Limits, emit, lift};
 use pteron_ir::verify::{Fault, verify_module};
 
 fuzz_target!(|data: &[u8]| {
-    let limits = Limits::default();
+    let limits = Limits::untrusted();
     let Ok(payload) = Payload::decode(data, &limits) else { return };
     let Ok(module) = lift(&payload, "fuzz", &limits) else { return };
     for error in verify_module(&module).err().unwrap_or_default() {

@@ -1,6 +1,8 @@
 //! `cargo xtask schemas`: the default model writes JSON under schemas, at temperature 1, and a validator that knows nothing
 //! of grammars judges every answer.
 
+mod generated;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
@@ -26,7 +28,8 @@ use crate::workspace;
 ///
 /// The schemas and what is asked are in `real/schemas.json`; seeds are counted up, and the same seeds give the same
 /// answers. Builds the release binary and fetches the model through it. Then answers are cut off, which must end as
-/// `length` and with an error. The last line is `schemas: N valid, N not`.
+/// `length` and with an error. Schemas that a generator makes are answered too, by chance and not by a model: no object may
+/// have a key twice. The last lines are `generated: N valid, N not` and `schemas: N valid, N not`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Answers in all; schemas take turns.
@@ -35,6 +38,12 @@ pub(crate) struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
+    /// Schemas that the generator makes.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    generated: usize,
+    /// Answers to these in all.
+    #[arg(long, default_value_t = 2000, value_name = "N")]
+    answers: usize,
     /// Which model of the registry.
     #[arg(long, default_value = "smollm2-135m", value_name = "NAME")]
     model: String,
@@ -98,8 +107,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     let told = cut_off(&pteron, &program, &tasks[0], &language, &mut decoder)?;
     println!("an answer that is cut off {}", if told { "says so" } else { "DOES NOT say so" });
+    let even = generated(arguments, &language);
     println!("schemas: {} valid, {} not", arguments.count - bad.len() as u64, bad.len());
-    Ok(if bad.is_empty() && told { Outcome::Good } else { Outcome::Bad })
+    Ok(if bad.is_empty() && told && even { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Whether chance answers generated schemas as they ask.
+fn generated(arguments: &Arguments, language: &Language) -> bool {
+    let (schemas, answers) = (arguments.generated, arguments.answers);
+    let bar = bar(answers as u64);
+    let outcome = generated::run(&language.voice.tokenizer, schemas, answers, arguments.seed, || bar.inc(1));
+    bar.finish_and_clear();
+    outcome.wrong.iter().for_each(|problem| println!("{problem}"));
+    println!("generated: {} valid, {} not", outcome.valid, outcome.wrong.len());
+    outcome.wrong.is_empty()
 }
 
 fn tasks(language: &Language) -> Result<Vec<Task>> {

@@ -22,8 +22,12 @@ pub struct Checkpoint {
     pub tokenizer: Option<TokenizerData>,
     /// How a conversation becomes text.
     pub chat_templates: ChatTemplates,
+    /// How its makers would have tokens chosen: a `generation_config.json`, as it was published, where there is one.
+    pub generation_config: Option<String>,
     /// What it was read from.
     pub origin: Origin,
+    /// What its user should be told of it, a sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Checkpoint {

@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 use pteron_companion as companion;
 use pteron_format::WriteOptions;
-use pteron_format::assemble::ProgramWriter;
+use pteron_format::assemble::{DataWriter, ProgramWriter};
 use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightReport};
 use pteron_tensor::{Bytes, DType};
 use serde_json::json;
 
+use crate::left_out::left_out;
 use crate::{Checkpoint, CheckpointError};
 
 /// Positions that caches hold unless more are asked for: longer ones cost memory in every session.
@@ -78,6 +79,7 @@ pub struct Export<'c> {
     checkpoint: &'c Checkpoint,
     model: Model,
     options: ModelOptions,
+    remarks: Vec<String>,
 }
 
 impl<'c> Export<'c> {
@@ -94,7 +96,16 @@ impl<'c> Export<'c> {
         }
         let architecture = checkpoint.architecture.as_ref();
         let model = Model::build(architecture, checkpoint.weights.clone(), options.clone())?;
-        Ok(Export { checkpoint, model, options })
+        let mut remarks = checkpoint.remarks.clone();
+        let used = model.weights().map(str::to_owned).chain(architecture.spare()).collect();
+        remarks.extend(left_out(&checkpoint.weights.beyond(&used)));
+        Ok(Export { checkpoint, model, options, remarks })
+    }
+
+    /// What the user should be told: tensors of the checkpoint that the program leaves out, keys that are not known; a
+    /// sentence each.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// What the program is like, all choices made.
@@ -130,6 +141,16 @@ impl<'c> Export<'c> {
         Ok(self.program(progress)?.write(&WriteOptions::default(), out)?)
     }
 
+    /// The program without its weights, and the weights: a `.ptd` file that is the same for every context and choice of
+    /// logits, so that all such programs can share it.
+    pub fn apart<'p>(
+        &self,
+        progress: &'p mut dyn FnMut(Progress),
+    ) -> Result<(ProgramWriter<'p>, DataWriter<'p>), CheckpointError> {
+        let weights = self.model.weight_keys();
+        Ok(self.program(progress)?.split(|key| weights.contains(key)))
+    }
+
     fn program<'p>(
         &self,
         progress: &'p mut dyn FnMut(Progress),
@@ -146,7 +167,7 @@ impl<'c> Export<'c> {
         Ok(program)
     }
 
-    /// What runners need beside the graph, under `pteron.` names that other runtimes skip.
+    /// What runners need beside the graph, under names that other runtimes skip.
     fn name_beside(&self, program: &mut ProgramWriter<'_>) -> Result<(), CheckpointError> {
         let mut name = |key: &str, bytes: &[u8]| program.name(key, Bytes::copy_of(bytes));
         if let Some(tokenizer) = &self.checkpoint.tokenizer {
@@ -160,6 +181,9 @@ impl<'c> Export<'c> {
         }
         for (key, template) in &templates.named {
             name(&companion::named_chat_template(key), template.as_bytes())?;
+        }
+        if let Some(config) = &self.checkpoint.generation_config {
+            name(companion::GENERATION_CONFIG, config.as_bytes())?;
         }
         name(companion::PROVENANCE, self.provenance().to_string().as_bytes())?;
         Ok(())

@@ -9,6 +9,7 @@ mod error;
 mod export;
 pub mod folder;
 pub mod gguf;
+mod left_out;
 
 pub use checkpoint::{ChatTemplates, Checkpoint, Origin, TokenizerData};
 pub use error::CheckpointError;

@@ -4,12 +4,13 @@
 
 mod support;
 
-use pteron_checkpoint::{Checkpoint, ExportOptions, export};
+use pteron_checkpoint::{Checkpoint, Export, ExportOptions, export};
 use pteron_companion::TokenizerFormat;
-use pteron_format::Limits;
 use pteron_format::pte::Pte;
+use pteron_format::{Limits, WriteOptions};
 use pteron_models::{KvCache, Logits};
-use pteron_tensor::DType;
+use pteron_runtime::{DataFile, Options, Program};
+use pteron_tensor::{Bytes, DType, HostTensor};
 use safetensors::tensor::Dtype;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -109,7 +110,8 @@ fn tokenizer_templates_and_provenance_travel_inside() {
         .to_string(),
     );
     write("special_tokens_map.json", r#"{"pad_token": "<pad>"}"#);
-    write("generation_config.json", r#"{"eos_token_id": [7, 9]}"#);
+    let generation = r#"{"eos_token_id":  [7, 9], "temperature": 0.6}"#;
+    write("generation_config.json", generation);
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert_eq!(checkpoint.architecture.facts().eos, [7, 9]);
     assert_eq!(checkpoint.architecture.facts().bos, Some(1));
@@ -122,12 +124,52 @@ fn tokenizer_templates_and_provenance_travel_inside() {
     assert_eq!(config, json!({"add_bos": true, "add_eos": null, "tokens": tokens}));
     assert_eq!(text("pteron.chat_template").as_deref(), Some("D"));
     assert_eq!(text("pteron.chat_template.tool_use").as_deref(), Some("T"));
+    assert_eq!(text("generation_config.json").as_deref(), Some(generation), "as it was published");
     let provenance: serde_json::Value = serde_json::from_str(&text("pteron.provenance").unwrap()).unwrap();
     assert_eq!(provenance["source"]["architecture"], "llama");
     assert_eq!(provenance["options"]["context"], 16);
     write("chat_template.jinja", "J");
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert_eq!(checkpoint.chat_templates.default.as_deref(), Some("J"));
+}
+
+#[test]
+fn a_generation_config_is_an_object_of_sane_size() {
+    let folder = folder(&llama_config(), &plain_llama());
+    let write = |text: &str| std::fs::write(folder.path().join("generation_config.json"), text).unwrap();
+    write("[1]");
+    assert_eq!(Checkpoint::open(folder.path()).unwrap().generation_config, None);
+    for (text, problem) in
+        [("{", "generation_config.json"), (&" ".repeat(2 << 20), "more than 1048576 bytes")]
+    {
+        write(text);
+        let error = Checkpoint::open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn tensors_that_nobody_asks_for_are_told() {
+    let told = |more: &[&str]| {
+        let mut tensors = plain_llama();
+        let norm = tensors["model.norm.weight"].clone();
+        tensors.extend(more.iter().map(|name| ((*name).to_owned(), norm.clone())));
+        let checkpoint = Checkpoint::open(folder(&llama_config(), &tensors).path()).unwrap();
+        Export::new(&checkpoint, &options()).unwrap().remarks().to_vec()
+    };
+    assert!(told(&[]).is_empty());
+    // Old files have these; the configuration says the same.
+    assert!(told(&["model.layers.0.self_attn.rotary_emb.inv_freq"]).is_empty());
+    let bias = "model.layers.0.self_attn.q_proj.bias";
+    let fifth = "model.layers.4.input_layernorm.weight";
+    let said = told(&[fifth, bias]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("2 tensors ") && said[0].ends_with(&format!(": {bias}, {fifth}")),
+        "{said:?}"
+    );
+    let said = told(&[bias, "vision_tower.encoder.norm.weight", "multi_modal_projector.linear_1.bias"]);
+    assert!(said[0].contains("vision part is left out (2 tensors)") && said[1].contains(bias), "{said:?}");
 }
 
 #[test]
@@ -160,6 +202,43 @@ fn the_same_checkpoint_gives_the_same_bytes() {
         let file = exported(folder.path(), &options).unwrap();
         assert_eq!(file, exported(folder.path(), &options).unwrap());
     }
+}
+
+#[test]
+fn weights_apart_are_the_same_for_every_context_and_choice_of_logits() {
+    let folder = folder(&llama_config(), &plain_llama());
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let parts = |context, logits| {
+        let mut options = ExportOptions { logits, context: Some(context), ..ExportOptions::default() };
+        options.quantization.scheme = Some("4w".parse().unwrap());
+        let export = Export::new(&checkpoint, &options).unwrap();
+        let mut progress = |_| ();
+        let (program, weights) = export.apart(&mut progress).unwrap();
+        let (mut files, write) = ([Vec::new(), Vec::new()], WriteOptions::default());
+        weights.write(&write, &mut files[1]).unwrap();
+        program.write(&write, &mut files[0]).unwrap();
+        files
+    };
+    let [program, weights] = parts(16, Logits::Last);
+    for (context, logits) in [(8, Logits::Last), (16, Logits::All), (12, Logits::Both)] {
+        let [other, same] = parts(context, logits);
+        assert!(other != program && same == weights, "{context} {logits:?}");
+    }
+    // Together they are what the one file is.
+    let mut options = ExportOptions { context: Some(16), ..ExportOptions::default() };
+    options.quantization.scheme = Some("4w".parse().unwrap());
+    let whole = exported(folder.path(), &options).unwrap();
+    let answer = |program: Bytes, data: &[DataFile]| {
+        let program = Program::load("model.pte", program, data, &Options::default()).unwrap();
+        let tokens = HostTensor::from_slice(vec![1, 3], &[3i64, 17, 5]).unwrap();
+        let start = HostTensor::from_slice(vec![1], &[0i64]).unwrap();
+        let outputs = program.session().unwrap().run("forward", &[tokens.into(), start.into()]).unwrap();
+        outputs[0].to_tensor().unwrap().unwrap().bytes().to_vec()
+    };
+    let data = DataFile { name: "weights.ptd".to_owned(), bytes: Bytes::copy_of(&weights) };
+    assert!(!weights.is_empty() && program.len() < whole.len());
+    assert_eq!(answer(Bytes::copy_of(&program), &[data]), answer(whole, &[]));
+    assert!(Program::load("model.pte", Bytes::copy_of(&program), &[], &Options::default()).is_err());
 }
 
 #[test]

@@ -44,6 +44,43 @@ fn what_a_checkpoint_lacks_is_named() {
     }
 }
 
+/// A folder of which only `architectures` and the kind of head differ.
+fn of_class(classes: &serde_json::Value, tied: bool) -> Result<pteron_tensor::Bytes, String> {
+    let (mut config, mut tensors) = (llama_config(), plain_llama());
+    config["architectures"] = classes.clone();
+    config["tie_word_embeddings"] = json!(tied);
+    tensors.remove("lm_head.weight");
+    exported(folder(&config, &tensors).path(), &options())
+}
+
+#[test]
+fn a_classifier_is_no_language_model() {
+    for class in [
+        "LlamaForSequenceClassification",
+        "LlamaForTokenClassification",
+        "LlamaForQuestionAnswering",
+        "LlamaForMaskedLM",
+        "Qwen2ForProcessRewardModel",
+        "LlamaRewardModel",
+    ] {
+        let error = of_class(&json!([class]), true).unwrap_err();
+        assert!(error.contains(class) && error.contains("no language model"), "{error}");
+    }
+    for classes in [
+        json!(["LlamaForCausalLM"]),
+        json!(["LlavaForConditionalGeneration"]),
+        json!(["LlamaForSequenceClassification", "LlamaForCausalLM"]),
+        json!(["LlamaModel"]),
+        json!(["Informer"]),
+        json!([]),
+        json!(null),
+    ] {
+        assert!(of_class(&classes, true).is_ok(), "{classes}");
+    }
+    let error = of_class(&json!(["LlamaModel"]), false).unwrap_err();
+    assert!(error.contains("lm_head.weight"), "{error}");
+}
+
 #[test]
 fn paths_that_hold_no_checkpoint_say_what_would() {
     let empty = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use clap::ValueEnum;
 use pteron_cpu::{Cpu, Path, RunMemory};
+use pteron_format::Limits;
 use pteron_runtime::{LoadMode, Options, Placement, Precision};
 use std::sync::Arc;
 
@@ -44,6 +45,10 @@ pub(crate) struct Engine {
     /// is fastest once it is made; auto copies files of up to 4 GiB that fit into the free memory twice, and maps others
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     load: Place,
+    /// What a program may take: all that the machine has, for a model of yours (own), or little, so that a file of unknown
+    /// origin can do no harm (untrusted: 4 GiB of caches, 4 GiB in a run)
+    #[arg(long, value_enum, value_name = "PROFILE", default_value = "own", hide_possible_values = true)]
+    limits: Profile,
 }
 
 /// `--precision`.
@@ -72,11 +77,33 @@ enum Place {
     Copy,
 }
 
+/// `--limits`.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Profile {
+    #[default]
+    Own,
+    Untrusted,
+}
+
 impl Engine {
+    /// What files and runs are held to.
+    pub(crate) fn limits(&self) -> Limits {
+        match self.limits {
+            Profile::Untrusted => Limits::untrusted(),
+            Profile::Own => {
+                let own = Limits::own();
+                // Beyond the memory there is, the system would end the process without a word.
+                let all = crate::doctor::all_memory().unwrap_or(own.live_bytes);
+                Limits { live_bytes: own.live_bytes.min(all).max(Limits::untrusted().live_bytes), ..own }
+            }
+        }
+    }
+
     /// How a program is loaded; `precision` is taken where the user names none.
     pub(crate) fn options(&self, precision: Precision) -> Result<Options, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        let mut options = Options { backend: self.backend.clone(), ..Options::default() };
+        let mut options =
+            Options { backend: self.backend.clone(), limits: self.limits(), ..Options::default() };
         options.registry.add(Arc::new(self.cpu().map_err(|error| usage(&error))?));
         crate::mlx::add(&mut options.registry, self.backend.as_deref()).map_err(|error| usage(&error))?;
         options.precision = match self.precision {

@@ -3,11 +3,14 @@
 //! Errors of the libraries flow in with their places; what the reader of a terminal needs flows out. Hints are
 //! made here and nowhere else, since only the command line knows its own commands.
 
+use crate::output::{self, visible};
 use pteron_format::FormatError;
 use pteron_llm::LlmError;
 use pteron_llm::sampler::SamplerError;
 use pteron_runtime::Error;
+use serde::Serialize;
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,6 +22,9 @@ pub(crate) enum Answer {
     /// It ran, and the answer is no (a difference, an unsound file, a failed case): exit code 1.
     No,
 }
+
+/// The status of a process that an interrupt ended, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Why a command did not run to its end.
 #[derive(Debug)]
@@ -49,6 +55,11 @@ impl Failure {
         Failure { message: String::new(), hint: None, code: 0 }
     }
 
+    /// The user stopped it, and what there is has been shown: the exit code that shells give to an interrupt.
+    pub(crate) fn interrupted() -> Failure {
+        Failure { message: String::new(), hint: None, code: INTERRUPTED }
+    }
+
     /// The same, with what would help.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
@@ -72,6 +83,35 @@ impl Failure {
             (false, None) => format!("error: {}\n", self.message),
             (false, Some(hint)) => format!("error: {}\nhint: {hint}\n", self.message),
         }
+    }
+
+    /// Whether there is anything to tell.
+    pub(crate) fn says_something(&self) -> bool {
+        !self.message.is_empty()
+    }
+
+    /// Tells standard error, in the colours that clap has for its own errors where people look at it.
+    pub(crate) fn complain(&self) {
+        match output::colours_wanted() && self.says_something() {
+            true => output::complain_raw(&self.coloured()),
+            false => output::complain(&self.render()),
+        }
+    }
+
+    fn coloured(&self) -> String {
+        let error = format!("\u{1b}[1;31merror:\u{1b}[0m {}\n", visible(&self.message));
+        let hint = self.hint.as_ref().map(|hint| format!("\u{1b}[32mhint:\u{1b}[0m {}\n", visible(hint)));
+        error + &hint.unwrap_or_default()
+    }
+
+    /// What standard output gets in place of a result that was asked for as JSON (docs/json.md).
+    pub(crate) fn as_json(&self) -> impl Serialize + '_ {
+        let kind = match self.code {
+            2 => "usage",
+            130 => "interrupted",
+            _ => "failed",
+        };
+        serde_json::json!({"error": {"kind": kind, "message": self.message, "hint": self.hint}})
     }
 
     /// What the process ends with.
@@ -107,9 +147,10 @@ impl From<LlmError> for Failure {
             LlmError::NotALanguageModel { .. } => {
                 Failure::usage(error).hint("`pteron exec FILE` runs programs of every kind on tensors")
             }
-            LlmError::PromptTooLong { .. } => {
-                Failure::new(error).hint("shorten the prompt, or export the model with a longer `--context`")
-            }
+            LlmError::PromptTooLong { .. } => Failure::new(error).hint(
+                "shorten the prompt, or give it more room: `--context N` for a name, a GGUF file or a folder; a program is \
+                 exported anew with a longer `--context`",
+            ),
             LlmError::Context { .. } => Failure::usage(error)
                 .hint("export the model with a longer `--context`, or with `--kv off-graph`"),
             LlmError::Sampler(SamplerError::Setting { .. }) => Failure::usage(error),
@@ -131,8 +172,16 @@ impl From<pteron_registry::Error> for Failure {
             _ => Failure::new(&error),
         };
         match error {
-            Error::DiskFull { .. } => {
-                failure.hint("`pteron rm NAME` frees space; PTERON_HOME names another folder")
+            Error::DiskFull { .. } => failure.hint(
+                "`pteron rm --unused` and `pteron rm NAME` free space; PTERON_HOME names another folder",
+            ),
+            Error::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory
+                ) =>
+            {
+                failure.hint("PTERON_HOME names another folder for models and what is converted")
             }
             _ if error.wants_credentials() => failure.hint(
                 "accept the model's licence on its page, then set HF_TOKEN to a token that may read it",
@@ -158,6 +207,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some("`pteron verify FILE` lists everything in the file that cannot be run")
         }
         Error::Constant { .. } => Some("weights in another file are given with `--data FILE.ptd`"),
+        Error::Limit { limit: "live_bytes" | "tensor_bytes" | "work" | "cache_cells", .. } => Some(
+            "`--limits own` lets a model that you trust take what the machine has; a shorter `--context` needs less",
+        ),
         Error::Cache(_) => Some("`--context N` sets how many positions the off-graph cache can hold"),
         Error::Format { source: FormatError::OtherFormat { .. }, .. } => {
             Some("pteron reads .pte, .ptd and .bpte files")
@@ -174,9 +226,21 @@ mod tests {
     fn a_failure_says_what_went_wrong_and_what_helps() {
         let failure = Failure::usage("no such thing").hint("try another");
         assert_eq!(failure.render(), "error: no such thing\nhint: try another\n");
+        assert_eq!(
+            failure.coloured(),
+            "\u{1b}[1;31merror:\u{1b}[0m no such thing\n\u{1b}[32mhint:\u{1b}[0m try another\n"
+        );
+        // A file's own name must not colour anything.
+        assert!(Failure::new("\u{1b}[2J").coloured().contains("\\u{1b}[2J"));
+        let json = serde_json::to_value(failure.as_json()).unwrap();
+        let error = serde_json::json!({"kind": "usage", "message": "no such thing", "hint": "try another"});
+        assert_eq!(json, serde_json::json!({"error": error}));
         assert_eq!(Failure::closed_output().render(), "");
         let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };
         let rendered = Failure::from(error).render();
         assert!(rendered.contains("takes 2 inputs, 1 were given\nhint: `pteron inspect"), "{rendered}");
+        let (what, limit) = ("the state of a session", "live_bytes");
+        let rendered = Failure::from(Error::Limit { what, limit, found: 8 << 30, allowed: 4 << 30 }).render();
+        assert!(rendered.contains("\nhint: `--limits own`"), "{rendered}");
     }
 }

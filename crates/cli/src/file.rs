@@ -1,6 +1,7 @@
 //! A file on the command line: which of the three kinds it is, told by what it says of itself, not by its name.
 
 use crate::failure::{Failure, in_format};
+use crate::form::{self, Wanted};
 use pteron_format::bpte::Bpte;
 use pteron_format::map::MappedFile;
 use pteron_format::ptd::Ptd;
@@ -28,14 +29,16 @@ pub(crate) enum Content {
 }
 
 impl File {
-    /// Opens and reads a file; small ones are copied, large ones mapped.
+    /// Opens and reads a file; small ones are copied, large ones mapped. One of another kind is refused in words of that
+    /// kind.
     pub(crate) fn open(path: &Path) -> Result<File, Failure> {
+        form::check(path, Wanted::Program)?;
         File::read(path).map_err(|error| in_format(path, error))
     }
 
     /// The same, with the library's own error.
     pub(crate) fn read(path: &Path) -> Result<File, FormatError> {
-        let limits = Limits::default();
+        let limits = Limits::own();
         let mapped = MappedFile::open(path, &limits)?;
         let content = Content::read(mapped.to_bytes(), &limits)?;
         Ok(File { path: path.to_owned(), content, mapped })

@@ -12,6 +12,7 @@ mod doctor;
 mod engine;
 mod failure;
 mod file;
+mod form;
 mod home;
 mod inspect;
 mod log;
@@ -20,6 +21,7 @@ mod output;
 mod rewrite;
 mod talk;
 mod tensors;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use commands as command;
@@ -31,8 +33,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(
     name = "pteron",
-    version,
-    disable_help_subcommand = true,
+    version = command::version::SHORT,
+    long_version = command::version::LONG,
     after_help = "Examples:
   pteron run 'Why is the sky blue?'               an answer by the default model
   pteron chat                                     talk to it
@@ -44,7 +46,7 @@ use std::process::ExitCode;
   pteron conformance cases/ops                    hold the runtime against PyTorch
 
 Exit status: 0 done; 1 the answer is no, or the file or the run failed; 2 bad usage (for diff also trouble).
-`pteron COMMAND --help` says more about a command."
+`pteron help COMMAND` says more about a command."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -71,12 +73,19 @@ enum Command {
     Export(command::export::Arguments),
     Conformance(command::conformance::Arguments),
     Bench(command::bench::Arguments),
+    Version(command::version::Arguments),
+    Completions(command::completions::Arguments),
+    Man(command::man::Arguments),
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    log::listen();
     let mut out = Output::stdout();
+    let given: Vec<_> = std::env::args_os().collect();
+    let (arguments, tone) = match usage::parse::<Arguments>(&given, &mut out) {
+        Ok(parsed) => parsed,
+        Err(status) => return status,
+    };
+    log::listen();
     let answer = run(&arguments.command, &mut out).and_then(|answer| {
         out.flush()?;
         Ok(answer)
@@ -84,12 +93,7 @@ fn main() -> ExitCode {
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::FAILURE,
-        Err(failure) => {
-            // What was printed before comes first, also where both go to one place.
-            let _ = out.flush();
-            output::complain(&failure.render());
-            failure.exit_code()
-        }
+        Err(failure) => usage::end(&failure, tone, &mut out),
     }
 }
 
@@ -113,6 +117,9 @@ fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
         Command::Export(arguments) => command::export::run(arguments, out),
         Command::Conformance(arguments) => command::conformance::run(arguments, out),
         Command::Bench(arguments) => command::bench::run(arguments, out),
+        Command::Version(arguments) => command::version::run(arguments, out),
+        Command::Completions(arguments) => command::completions::run(arguments, out),
+        Command::Man(arguments) => command::man::run(arguments, out),
     }
 }
 

@@ -107,7 +107,7 @@ fn bad_runs_say_what_is_wrong_and_write_nothing() {
     let cases: [(&[&str], i32, &str); 17] = [
         (&[&folder.at("none.pte"), "--input", &x], 1, "none.pte: cannot open"),
         (&[&cut, "--input", &x], 1, "cut.pte: "),
-        (&[&text, "--input", &x], 1, "not a .pte file"),
+        (&[&text, "--input", &x], 1, "this is a text; wanted is a program"),
         (&[&foreign, "--input", &x], 1, "operator `custom::secret.out`, which is not implemented"),
         (&[&model], 1, "takes 1 inputs, 0 were given"),
         (&[&model, "--input", &x, "--input", &x], 1, "takes 1 inputs, 2 were given"),

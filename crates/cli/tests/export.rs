@@ -7,27 +7,6 @@ mod support;
 use std::io::Read;
 use support::*;
 
-fn packed() -> String {
-    root().join("conformance/checkpoints.zip").to_str().unwrap().to_owned()
-}
-
-/// A checkpoint of the packed set, unpacked; its path.
-fn checkpoint(folder: &Folder, case: &str) -> String {
-    let file = std::fs::File::open(packed()).unwrap();
-    let mut archive = zip::ZipArchive::new(file).unwrap();
-    let prefix = format!("{case}/checkpoint/");
-    std::fs::create_dir(folder.path(case)).unwrap();
-    for at in 0..archive.len() {
-        let mut member = archive.by_index(at).unwrap();
-        let name = member.name().unwrap().to_string();
-        let Some(name) = name.strip_prefix(&prefix) else { continue };
-        let mut bytes = Vec::new();
-        member.read_to_end(&mut bytes).unwrap();
-        std::fs::write(folder.path(case).join(name), bytes).unwrap();
-    }
-    folder.at(case)
-}
-
 #[test]
 fn packed_checkpoints_give_what_transformers_gives() {
     for backend in ["cpu", "reference"] {
@@ -99,6 +78,97 @@ fn export_writes_a_sound_program_and_says_what_it_did() {
 }
 
 #[test]
+fn exec_takes_numbers_for_single_elements_and_refuses_ids_below_zero() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let model = folder.at("model.pte");
+    pteron(&["export", &source, "-o", &model]).ok();
+    let ids = |name: &str, ids: &[i64]| {
+        let tensor = pteron_tensor::HostTensor::from_slice(vec![1, ids.len()], ids).unwrap();
+        folder.write(name, &pteron_tensor::npy::write(&tensor).unwrap())
+    };
+    let (tokens, below) = (ids("tokens.npy", &[3, 5]), ids("below.npy", &[3, -1]));
+    let run =
+        |tokens: &str, position: &str| pteron(&["exec", &model, "--input", tokens, "--input", position]);
+    assert!(run(&tokens, "int:0").ok().starts_with("out.0  f32 [1, "));
+    let one = folder.write(
+        "one.npy",
+        &pteron_tensor::npy::write(&pteron_tensor::HostTensor::from_slice(vec![1], &[0i64]).unwrap())
+            .unwrap(),
+    );
+    assert_eq!(run(&tokens, "int:0").stdout, run(&tokens, &one).stdout);
+    for (tokens, position, message) in [
+        (&tokens, "int:-5", "input 1 holds -5; token ids and positions are 0 or more"),
+        (&below, "int:0", "input 0 holds -1"),
+    ] {
+        let refused = run(tokens, position);
+        assert!(refused.code == 1 && refused.stderr.contains(message), "{}", refused.stderr);
+    }
+    let wrong = run(&tokens, "float:0.5");
+    assert!(wrong.code == 1 && wrong.stderr.contains("wanted i64 [1], given float 0.5"), "{}", wrong.stderr);
+}
+
+#[test]
+fn longrope_turns_short_inputs_by_the_short_list_whatever_the_context() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let config = folder.path("smollm2-bf16/config.json");
+    let mut text: serde_json::Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    let pairs = text["hidden_size"].as_u64().unwrap() / text["num_attention_heads"].as_u64().unwrap() / 2;
+    let factors = |by: f64| (0..pairs).map(|pair| 1.0 + by * pair as f64).collect::<Vec<_>>();
+    text["rope_parameters"] = serde_json::Value::Null;
+    text["rope_scaling"] = serde_json::json!({"rope_type": "longrope", "factor": 4.0, "short_factor": factors(0.1),
+        "long_factor": factors(2.0), "original_max_position_embeddings": 8});
+    std::fs::write(&config, text.to_string()).unwrap();
+    let (wide, narrow) = (folder.at("wide.pte"), folder.at("narrow.pte"));
+    for (file, context) in [(&wide, "64"), (&narrow, "8")] {
+        pteron(&["export", &source, "-o", file, "--activations", "f32", "--context", context]).ok();
+    }
+    let ids = |count: usize| {
+        let ids: Vec<i64> = (0..count as i64).map(|at| at * 7 % 50).collect();
+        let tensor = pteron_tensor::HostTensor::from_slice(vec![1, count], &ids).unwrap();
+        folder.write(&format!("{count}.npy"), &pteron_tensor::npy::write(&tensor).unwrap())
+    };
+    let logits = |file: &str, tokens: &str, backend: &str| {
+        let out = folder.at("out");
+        let fixed = ["--input", "int:0", "--backend", backend, "--output", &out];
+        pteron(&[&["exec", file, "--input", tokens], &fixed[..]].concat()).ok();
+        let file = std::fs::read(folder.path("out/out.0.npy")).unwrap();
+        pteron_tensor::npy::read(&pteron_tensor::Bytes::copy_of(&file))
+            .unwrap()
+            .as_slice::<f32>()
+            .unwrap()
+            .to_vec()
+    };
+    let difference =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+    let (short, long) = (ids(8), ids(9));
+    let wanted = logits(&narrow, &short, "reference");
+    let beyond = logits(&wide, &long, "reference");
+    assert!(difference(&logits(&wide, &short, "reference"), &wanted) < 1e-5);
+    assert!(difference(&logits(&wide, &short, "cpu"), &wanted) < 1e-4);
+    assert!(difference(&logits(&wide, &long, "cpu"), &beyond) < 1e-4);
+    // The list counts for something here: with one list the ninth token has other logits.
+    text["rope_scaling"]["long_factor"] = text["rope_scaling"]["short_factor"].clone();
+    std::fs::write(&config, text.to_string()).unwrap();
+    pteron(&["export", &source, "-o", &wide, "--activations", "f32", "--context", "64"]).ok();
+    assert!(difference(&logits(&wide, &long, "cpu"), &beyond) > 1e-3);
+}
+
+#[test]
+fn tensors_and_keys_that_count_for_nothing_are_told() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "gemma3-wrapped-bf16");
+    let out = folder.at("model.pte");
+    let run = pteron(&["export", &source, "-o", &out]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("note: the model's vision part is left out ("), "{}", run.stderr);
+    let plain = checkpoint(&folder, "smollm2-bf16");
+    let run = pteron(&["export", &plain, "-o", &out]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+}
+
+#[test]
 fn what_cannot_be_exported_leaves_nothing_behind() {
     let folder = Folder::new();
     let source = checkpoint(&folder, "llama3-untied-bf16-sharded");
@@ -114,6 +184,9 @@ fn what_cannot_be_exported_leaves_nothing_behind() {
     refused(&["--context", "513"], "made for 512");
     refused(&["--rule", "*.mpl.*=4w"], "fits no module");
     refused(&["--chunk", "0"], "inputs of 0 tokens");
+    refused(&["--group-size", "64"], "`--group-size` says how matrices are quantised, and nothing asks for");
+    refused(&["--group-size", "64", "--rule", "*=none"], "`--group-size`");
+    refused(&["--method", "hqq"], "`--method`");
     refused(&["--quantize", "4w", "--group-size", "128"], "do not divide into groups of 128");
     std::fs::write(&config, good.replace("\"llama\"", "\"mamba\"")).unwrap();
     refused(&[], "the architecture `mamba` is not known");
@@ -122,4 +195,52 @@ fn what_cannot_be_exported_leaves_nothing_behind() {
     std::fs::write(&config, &good).unwrap();
     std::fs::remove_file(folder.path("llama3-untied-bf16-sharded/model-00002-of-00003.safetensors")).unwrap();
     refused(&[], "model-00002-of-00003.safetensors");
+}
+
+#[test]
+fn no_command_writes_over_what_it_reads() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let archive = folder.at("layers.pt2");
+    std::fs::copy(root().join("crates/import/tests/data/layers.pt2"), &archive).unwrap();
+    std::fs::create_dir(folder.path("empty")).unwrap();
+    for part in 1..=2 {
+        folder.write(&format!("m-{part:05}-of-00002.gguf"), b"GGUF");
+    }
+    let (tensors, config) = (format!("{source}/model.safetensors"), format!("{source}/config.json"));
+    let first = folder.at("m-00001-of-00002.gguf");
+    let second = folder.at("m-00002-of-00002.gguf");
+    let program = folder.write("large.pte", &delegated(SCALED, &weights()));
+    let kept = |path: &str| std::fs::read(path).unwrap();
+    let cases: [&[&str]; 7] = [
+        &["export", &source, "-o", &tensors],
+        &["export", &source, "-o", &config],
+        &["export", &first, "-o", &first],
+        &["export", &first, "-o", &second],
+        &["compile", &archive, "-o", &archive],
+        &["compile", &format!("forward={archive}"), "-o", &archive],
+        &["bench", &program, "--profile", "--timeline", &program],
+    ];
+    for arguments in cases {
+        let read = arguments.last().unwrap();
+        let before = kept(read);
+        let run = pteron(arguments);
+        assert!(run.code == 2 && run.stderr.contains("one of the files that are read"), "{}", run.stderr);
+        assert!(kept(read) == before, "{read} was changed");
+    }
+    for command in [vec!["export", &source, "-o"], vec!["compile", &archive, "-o"], vec!["rewrite", &program]]
+    {
+        for place in [folder.at("empty"), folder.at("none/")] {
+            let run = pteron(&[&command[..], &[&place]].concat());
+            assert!(run.code == 2 && run.stderr.contains("it is a folder"), "{}", run.stderr);
+        }
+    }
+    // In place, a rewrite lands by rename once all of it was read.
+    let before = kept(&program);
+    assert_eq!(pteron(&["rewrite", &program, &program]).code, 0);
+    assert!(kept(&program) == before);
+    // A program beside the weights, and another over it, are nobody's loss.
+    let beside = format!("{source}/model.pte");
+    pteron(&["export", &source, "-o", &beside]).ok();
+    pteron(&["export", &source, "-o", &beside]).ok();
 }

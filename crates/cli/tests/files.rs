@@ -118,7 +118,7 @@ fn verify_passes_sound_files_and_lists_what_is_wrong() {
     let whole = std::fs::read(&model).unwrap();
     let cases = [
         (folder.write("cut.pte", &whole[..whole.len() - 100]), "cut.pte: "),
-        (folder.write("empty.pte", b""), "is it complete?"),
+        (folder.write("empty.pte", b""), "the file is empty"),
         (folder.write("op.pte", &portable("custom::secret", "out", DType::F32)), "`custom::secret.out`"),
         (folder.write("bare.pte", &delegated(SCALED, &[])), "`w`"),
     ];
@@ -232,7 +232,6 @@ fn usage_errors_and_help_answer() {
     for command in ["inspect", "exec", "verify", "diff", "rewrite", "conformance"] {
         assert!(pteron(&[command, "--help"]).ok().contains("Examples:"), "{command}");
     }
-    assert_eq!(pteron(&["--version"]).ok(), format!("pteron {}\n", env!("CARGO_PKG_VERSION")));
     for arguments in [&["frobnicate"][..], &["inspect"], &["diff", "a"], &["exec", "a", "--context", "x"]] {
         let run = pteron(arguments);
         assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{arguments:?}");

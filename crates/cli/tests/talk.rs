@@ -107,15 +107,26 @@ fn text_streams_and_statistics_go_beside_it() {
         ["run", "--model", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "3"];
     let run = pteron(&[&common[..], &["drQiDlf8"]].concat());
     assert_eq!((run.code, run.stdout.as_str()), (0, "hVV\n"), "{}", run.stderr);
+    // One line that people can read; the one for tools comes on request, alone.
     assert!(
-        run.stderr.contains("prompt: 8 tokens read") && run.stderr.contains("answer: 3 tokens"),
+        run.stderr.starts_with("8 tokens read at ") && run.stderr.contains(", 3 written at "),
         "{}",
         run.stderr
     );
-    assert!(run.stderr.contains("\nPyTorchObserver {\"prefill_token_per_sec\":"), "{}", run.stderr);
+    assert!(run.stderr.lines().count() == 1 && run.stderr.len() <= 80, "{}", run.stderr);
+    let run = pteron(&[&common[..], &["drQiDlf8", "--stats", "json"]].concat());
+    assert!(run.stderr.starts_with("PyTorchObserver {\"prefill_token_per_sec\":"), "{}", run.stderr);
+    assert_eq!(run.stderr.lines().count(), 1);
+    for quiet in [&["--stats", "none"][..], &["--quiet"], &["--json"]] {
+        pteron(&[&common[..], &["drQiDlf8"], quiet].concat()).ok();
+    }
     // From a pipe, with and without the dash; the line end of `echo` is no part of it.
     for arguments in [&["-", "--quiet"][..], &["--quiet"]] {
         assert_eq!(pipe(&[&common[..], arguments].concat(), "drQiDlf8\n").ok(), "hVV\n");
+        for nothing in ["", "\n"] {
+            let run = pipe(&[&common[..], arguments].concat(), nothing);
+            assert!(run.code == 2 && run.stderr.contains("the prompt is empty"), "{}", run.stderr);
+        }
     }
     // A stop string, an end that comes first, and the context as the bound.
     let raw = |more: &[&str]| json_of(&[&common[1..7], &["drQiDlf8"], more].concat());
@@ -179,11 +190,12 @@ fn a_chat_keeps_its_caches_and_takes_orders() {
             talk(&format!("hello\nwhy\n/stats\n/undo\nwho\n/save {saved}\n/nothing\n/quit\nunread\n"));
         assert!(told.contains("taken back: why") && told.contains("there is no /nothing"), "{case}: {told}");
         // The second turn read a part of its prompt only.
-        let line = told.lines().find_map(|line| line.strip_prefix("PyTorchObserver ")).unwrap();
-        let stats: Value = serde_json::from_str(line).unwrap();
-        let (all, read) =
-            (stats["prompt_tokens"].as_u64().unwrap(), stats["prefilled_tokens"].as_u64().unwrap());
-        assert!(read < all, "{case}: {stats}");
+        let line = told.lines().find(|line| line.starts_with("prompt  ")).unwrap();
+        let number = |before: &str| -> u64 {
+            line.split(before).next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        assert!(number(" read") < number(" tokens"), "{case}: {line}");
+        assert!(!told.contains("PyTorchObserver"), "{case}: {told}");
         // A new session gives what the one gave that went back, and what a restored one gives. Answers may hold line
         // ends, so they are told apart by where the next one begins.
         let ([first, both], [other, more]) = (
@@ -208,7 +220,7 @@ fn perplexity_is_that_of_every_token_in_its_window() {
         let common = ["perplexity", &model, &text, "--tokenizer", &tokenizer, "--json"];
         if count == 0 {
             let refused = pteron(&[&common[..], &["--window", "16"]].concat());
-            assert!(refused.stderr.contains("draws its tokens itself"), "{}", refused.stderr);
+            assert!(refused.stdout.contains("draws its tokens itself"), "{}", refused.stdout);
             continue;
         }
         let ask = |more: &[&str]| -> Value {
@@ -222,6 +234,92 @@ fn perplexity_is_that_of_every_token_in_its_window() {
         let cut = ask(&["--window", "16", "--tokens", "20"]);
         assert_eq!((&cut["windows"], &cut["scored_tokens"]), (&json!(2), &json!(18)));
         let refused = pteron(&[&common[..], &["--window", "33"]].concat());
-        assert!(refused.code == 2 && refused.stderr.contains("the context has 32"), "{}", refused.stderr);
+        assert!(refused.code == 2 && refused.stdout.contains("the context has 32"), "{}", refused.stdout);
     }
+}
+
+#[test]
+fn an_answer_that_is_cut_off_says_by_what() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let common = ["chat", &model, "--tokenizer", &tokenizer, "--temperature", "0", "--ignore-eos"];
+    let talk = |more: &[&str], lines: &str| pipe(&[&common[..], more].concat(), lines).stderr;
+    let bounded = talk(&["--max-new", "2"], "hello\n");
+    assert!(bounded.contains("(cut off after 2 tokens, as --max-new has it)"), "{bounded}");
+    // The context has 32 positions: full after one answer, and the next question has no room until turns are dropped.
+    let full = talk(&[], "hello\nwhy\n/drop 1\nwhy\n/drop x\n");
+    assert!(full.contains("(cut off: the context of 32 tokens is full; /drop N makes room)"), "{full}");
+    assert!(full.contains("error: the context of 32 positions is full"), "{full}");
+    assert!(full.contains("hint: `/drop N` leaves the N oldest turns out"), "{full}");
+    assert!(full.contains("1 turns are left out; the model is shown the last 0"), "{full}");
+    assert!(full.contains("write behind /drop how many"), "{full}");
+    assert_eq!(full.matches("error: ").count(), 1, "{full}");
+    let sliding = talk(&["--when-full", "drop"], "hello\nwhy\n");
+    assert!(sliding.contains("(the context is full: the 1 oldest turns are left out)"), "{sliding}");
+    assert!(!sliding.contains("error: "), "{sliding}");
+}
+
+#[test]
+fn a_saved_conversation_replaces_no_other_file_and_names_its_model() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let program = sample("llama_f32", "model.pte");
+    let (owl, raven) = (folder.write("owl.pte", &program), folder.write("raven.pte", &program));
+    let precious = folder.write("precious.txt", b"mine");
+    let saved = folder.at("talk.chat");
+    let common = ["--tokenizer", &tokenizer, "--temperature", "0", "--max-new", "2"];
+    let lines = format!("hello\n/save {precious}\n/save {saved}\n/save {saved}\n");
+    let told = pipe(&[&["chat", &owl], &common[..]].concat(), &lines).stderr;
+    assert!(told.contains("is there already and is no conversation"), "{told}");
+    assert_eq!(told.matches("saved\n").count(), 2, "{told}");
+    assert_eq!(std::fs::read(&precious).unwrap(), b"mine");
+    let resume = |model: &str| pipe(&[&["chat", model, "--resume", &saved], &common[..]].concat(), "why\n");
+    let (same, other) = (resume(&owl), resume(&raven));
+    assert!(!same.stderr.contains("was held with"), "{}", same.stderr);
+    let wanted = "this conversation was held with owl.pte; raven.pte goes on with it";
+    assert!(other.stderr.contains(wanted), "{}", other.stderr);
+    assert_eq!(same.stdout, other.stdout);
+}
+
+#[test]
+fn a_list_of_messages_that_cannot_be_answered_is_told() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let ask = |messages: &str| {
+        let file = folder.write("messages.json", messages.as_bytes());
+        pteron(&["run", "--model", &model, "--tokenizer", &tokenizer, "--messages", &file])
+    };
+    let broken = ask("[{\"role\": \"user\"}]");
+    assert!(
+        broken.code == 1 && broken.stderr.contains("message 1: it has no `content`"),
+        "{}",
+        broken.stderr
+    );
+    let plain = ask("[{\"role\": \"user\", \"content\": \"hello\"}]");
+    assert!(plain.code == 2 && plain.stderr.contains("carries no chat template"), "{}", plain.stderr);
+    let both = pteron(&["run", "--messages", "x.json", "hello"]);
+    assert!(both.code == 2 && both.stderr.contains("cannot be used with"), "{}", both.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_answer_ends_with_the_status_of_an_interrupt() {
+    use std::io::Read;
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_offgraph", "model.pte"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
+    let common = ["run", "--raw", "--model", &model, "--tokenizer", &tokenizer, "--backend", "reference"];
+    let command = command.args(common).args(["--context", "100000", "--ignore-eos", "hello"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The key is listened to before the first word comes.
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

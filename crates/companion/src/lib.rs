@@ -1,7 +1,7 @@
 //! What a program carries for its runner beside graphs and weights: the contract between those who write programs and
 //! those who talk with them.
 //!
-//! It travels as named data under `pteron.` names, which other runtimes pass over.
+//! It travels as named data, of which other runtimes pass over what they do not know; all but one under `pteron.` names.
 
 mod config;
 mod format;
@@ -17,6 +17,8 @@ pub const TOKENIZER_FORMAT: &str = "pteron.tokenizer.format";
 pub const TOKENIZER_CONFIG: &str = "pteron.tokenizer.config";
 /// The Jinja source that makes a text of a conversation.
 pub const CHAT_TEMPLATE: &str = "pteron.chat_template";
+/// How the model's makers would have tokens chosen: a `generation_config.json`, under the name that it is published by.
+pub const GENERATION_CONFIG: &str = "generation_config.json";
 /// What the program was made from, by which version, with which options, as JSON.
 pub const PROVENANCE: &str = "pteron.provenance";
 

@@ -4,8 +4,19 @@
 //! kilobytes can neither take the machine's memory nor its time. Nothing else in the workspace holds such a
 //! number.
 
-/// Bounds on what a file may ask for. [`Limits::default`] accepts every model we know of with room to spare and
-/// keeps a whole process under 6 GiB of address space for any small file.
+/// Bounds on what a file may ask for, in two profiles: [`Limits::untrusted`] for files of strangers, which is the default,
+/// and [`Limits::own`] for a model that its user chose. They differ in what a model may rightly be large in:
+///
+/// | | untrusted | own |
+/// | --- | --- | --- |
+/// | `file_bytes` | 256 GiB | 16 TiB |
+/// | `json_bytes` | 64 MiB | 1 GiB |
+/// | `tensor_bytes` | 4 GiB | 1 TiB |
+/// | `live_bytes` | 4 GiB | 4 TiB: whoever knows how much memory there is sets it lower |
+/// | `work` | 2^48 | 2^56 |
+/// | `cache_cells` | 2^32 | 2^40 |
+///
+/// What is left guards the readers themselves, far above anything that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one file. Mapped, not allocated, hence far above what fits in memory.
@@ -46,15 +57,17 @@ pub struct Limits {
     /// Program-level instructions executed in one call; jumps make loops possible. ExecuTorch's own bound.
     pub executed_instructions: u64,
     /// Element operations of one call, by estimate: multiply-adds of products, elements read and written of
-    /// everything else. The default is minutes of work of the largest models; whoever runs files of unknown
-    /// origin against the clock sets it lower.
+    /// everything else. That of untrusted files is minutes of work of the largest models; whoever runs them against the
+    /// clock sets it lower.
     pub work: u64,
     /// Layers of an off-graph cache times the positions that each may hold.
     pub cache_cells: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
+impl Limits {
+    /// For files of unknown origin, in a server or under a fuzzer: a whole process stays under 6 GiB of address space for
+    /// any small file.
+    pub fn untrusted() -> Limits {
         Limits {
             file_bytes: 256 << 30,
             table_depth: 64,
@@ -76,5 +89,24 @@ impl Default for Limits {
             work: 1 << 48,
             cache_cells: 1 << 32,
         }
+    }
+
+    /// For a model that its user chose and trusts: what the machine has is the bound.
+    pub fn own() -> Limits {
+        Limits {
+            file_bytes: 16 << 40,
+            json_bytes: 1 << 30,
+            tensor_bytes: 1 << 40,
+            live_bytes: 4 << 40,
+            work: 1 << 56,
+            cache_cells: 1 << 40,
+            ..Limits::untrusted()
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::untrusted()
     }
 }

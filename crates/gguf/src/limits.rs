@@ -1,7 +1,8 @@
 //! Bounds on what a GGUF file may ask for.
 
 /// What a file may ask for. [`Limits::default`] takes every published model that we know of with room to spare; what
-/// is read beside the file's own bytes stays below about 200 bytes an entry of metadata or tensor.
+/// is read beside the file's own bytes stays below about 200 bytes an entry of metadata or tensor. One profile serves
+/// files of strangers and a user's own, because no model is large in any of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries of metadata. Real files have some fifty.

@@ -4,17 +4,22 @@
 //! grammars themselves are the work of `llguidance`, whose limits on lexer, parser and grammar bound the work of a
 //! step. Nothing is ignored: what a schema asks for and cannot be had is an error when the constraint is made.
 
+mod bounds;
 mod digits;
 mod formats;
+mod keys;
+mod words;
 
 use crate::tokenizer::Tokenizer;
 use digits::Digits;
+use keys::Keys;
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
+use words::in_our_words;
 
 /// The largest schema or grammar that is read.
 const MAX_SOURCE_BYTES: usize = 4 << 20;
@@ -54,8 +59,15 @@ pub enum ConstraintError {
 #[derive(Clone)]
 pub struct Constraint {
     matcher: Matcher,
-    /// The number that is being said, where the text is JSON.
-    digits: Option<Digits>,
+    /// Where in the text that is, where it is JSON.
+    json: Option<Json>,
+}
+
+/// What of a JSON text a grammar does not count.
+#[derive(Clone)]
+struct Json {
+    digits: Digits,
+    keys: Keys,
 }
 
 impl fmt::Debug for Constraint {
@@ -92,14 +104,17 @@ impl Constraint {
             return Err(refused("`x-guidance` changes how a schema is read, and is not taken from files"));
         }
         formats::make_exact(&mut schema);
+        exact_bounds(&mut schema).map_err(|reason| refused(&reason))?;
         schema["x-guidance"] = json!({
             "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ", "lenient": false,
         });
         let mut constraint = Constraint::new(tokenizer, KIND, TopLevelGrammar::from_json_schema(schema))?;
-        match constraint.matcher.grammar_warnings().first() {
-            Some(warning) => Err(refused(warning)),
-            None => Ok(Constraint { digits: Some(Digits::new()), ..constraint }),
+        if let Some(warning) = constraint.matcher.grammar_warnings().first() {
+            return Err(refused(&in_our_words(warning)));
         }
+        let tokens = constraint.matcher.tok_env().map_err(|error| stopped(&error))?;
+        let json = Json { digits: Digits::new(), keys: Keys::new(tokens.tok_trie()) };
+        Ok(Constraint { json: Some(json), ..constraint })
     }
 
     /// Only texts of a grammar, written in Lark's notation as `llguidance` reads it.
@@ -124,9 +139,11 @@ impl Constraint {
         let factory =
             factory.as_ref().map_err(|reason| ConstraintError::Tokenizer { reason: reason.clone() })?;
         let matcher = Matcher::new(factory.create_parser(grammar));
-        match matcher.get_error() {
-            Some(reason) => Err(ConstraintError::Refused { kind, reason: first_line(&reason) }),
-            None => Ok(Constraint { matcher, digits: None }),
+        // What has no text at all, such as a rule that needs itself, shows when the first token is asked for.
+        let nothing = || matcher.clone().compute_mask_or_eos().err().map(|error| error.to_string());
+        match matcher.get_error().or_else(nothing) {
+            Some(reason) => Err(ConstraintError::Refused { kind, reason: in_our_words(&reason) }),
+            None => Ok(Constraint { matcher, json: None }),
         }
     }
 
@@ -137,8 +154,9 @@ impl Constraint {
     /// When the work goes over its bounds, or a wrong token was accepted before.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
         let mut mask = self.matcher.compute_mask_or_eos().map_err(|error| stopped(&error))?;
-        if let Some(digits) = &self.digits {
-            digits.narrow(&mut mask, &self.matcher)?;
+        if let Some(json) = &self.json {
+            json.digits.narrow(&mut mask, &self.matcher)?;
+            json.keys.narrow(&mut mask, &self.matcher)?;
         }
         for (logit, token) in logits.iter_mut().zip(0u32..) {
             // Models have more logits than their vocabulary has tokens, to fill up a multiple.
@@ -157,9 +175,11 @@ impl Constraint {
     pub fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
         match self.matcher.try_consume_tokens(&[token]) {
             Ok(1) => {
-                if let Some(digits) = &mut self.digits {
+                if let Some(json) = &mut self.json {
                     let tokens = self.matcher.tok_env().map_err(|error| stopped(&error))?;
-                    digits.take(tokens.tok_trie().token(token));
+                    let word = tokens.tok_trie().token(token);
+                    json.digits.take(word);
+                    json.keys.take(word);
                 }
                 Ok(())
             }
@@ -180,12 +200,20 @@ impl Constraint {
 }
 
 fn stopped(error: &impl ToString) -> ConstraintError {
-    ConstraintError::Stopped { reason: first_line(&error.to_string()) }
+    ConstraintError::Stopped { reason: in_our_words(&error.to_string()) }
 }
 
-/// The engine's messages go on with the state of its parser.
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().to_owned()
+/// Makes the bounds of all parts of a schema such that the engine holds them to the last digit.
+fn exact_bounds(schema: &mut Value) -> Result<(), String> {
+    match schema {
+        Value::Object(fields) => {
+            let parts = fields.iter_mut().filter(|(key, _)| !formats::DATA.contains(&key.as_str()));
+            parts.map(|(_, part)| part).try_for_each(exact_bounds)?;
+            bounds::make_exact(fields)
+        }
+        Value::Array(parts) => parts.iter_mut().try_for_each(exact_bounds),
+        _ => Ok(()),
+    }
 }
 
 fn parser_factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {

@@ -62,10 +62,15 @@ enum Chooser {
 }
 
 impl Chooser {
-    fn new(model: &LanguageModel, options: &GenerateOptions, constrained: bool) -> Result<(Chooser, Draw)> {
+    fn new(
+        model: &LanguageModel,
+        options: &GenerateOptions,
+        prompt: usize,
+        constrained: bool,
+    ) -> Result<(Chooser, Draw)> {
         let sampling = &options.sampling;
         // Also where the program draws: the settings are checked.
-        let sampler = Sampler::new(sampling.clone(), options.seed)?;
+        let sampler = Sampler::new(sampling.clone(), options.seed)?.after_prompt(prompt);
         if !model.draws_itself() {
             return Ok((Chooser::Scores(Box::new(sampler)), Draw::default()));
         }
@@ -99,7 +104,7 @@ pub fn generate(
 ) -> Result<Answer> {
     let clock = Clock::default();
     let mut run = Stats { start: clock.now(), prompt_tokens: prompt.len(), ..Stats::default() };
-    let (mut chooser, draw) = Chooser::new(decoder.model(), options, constraint.is_some())?;
+    let (mut chooser, draw) = Chooser::new(decoder.model(), options, prompt.len(), constraint.is_some())?;
     let room = match decoder.context() {
         Some(context) if prompt.len() >= context => {
             return Err(LlmError::PromptTooLong { tokens: prompt.len(), context });
@@ -108,7 +113,7 @@ pub fn generate(
         None => usize::MAX,
     };
     let budget = options.max_new.map_or(room, |most| most.min(room));
-    let reuse = decoder.begin(prompt)?;
+    let reuse = decoder.begin_at_call(prompt)?;
     (run.reused_tokens, run.restored) = (reuse.kept, reuse.restored);
     decoder.mark()?;
 
@@ -162,6 +167,8 @@ pub fn generate(
         unread = &last;
     };
     run.generated_tokens = answer.len();
+    // An interrupt may have come while the prompt was read.
+    run.unread_tokens = prompt.len().saturating_sub(decoder.tokens().len());
     let text = text.finish(show);
     run.end = clock.now();
     if run.prompt_end == 0.0 {

@@ -54,6 +54,8 @@ pub struct Stats {
     pub reused_tokens: usize,
     /// Whether a copy of the caches was put back for that.
     pub restored: bool,
+    /// Tokens of the prompt that were not read, since it was interrupted.
+    pub unread_tokens: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
     /// Memory that was resident at the most, where the system tells.
@@ -63,7 +65,7 @@ pub struct Stats {
 impl Stats {
     /// Tokens that were read.
     pub fn prefilled_tokens(&self) -> usize {
-        self.prompt_tokens.saturating_sub(self.reused_tokens)
+        self.prompt_tokens.saturating_sub(self.reused_tokens).saturating_sub(self.unread_tokens)
     }
 
     /// Tokens read in a second.
@@ -87,31 +89,73 @@ impl Stats {
         format!("PyTorchObserver {json}")
     }
 
-    /// The same in words, on one line.
+    /// The same in words, on one line of a terminal.
     pub fn summary(&self) -> String {
-        let mut parts = Vec::new();
+        let reused =
+            if self.reused_tokens > 0 { format!(" ({} reused)", self.reused_tokens) } else { String::new() };
+        let read = match self.unread_tokens {
+            0 => tokens(self.prefilled_tokens()),
+            _ => format!("{} of {}", self.prefilled_tokens(), tokens(self.prompt_tokens)),
+        };
+        let mut line = format!(
+            "{read} read{reused}{}, {} written{}",
+            speed(self.prefill_rate()),
+            self.generated_tokens,
+            speed(self.decode_rate())
+        );
+        if let Some(first) = self.time_to_first_token() {
+            line += &format!(", first after {}", moment(first));
+        }
+        line
+    }
+
+    /// All of it in words, a line for each part.
+    pub fn details(&self) -> String {
         let reused = match (self.reused_tokens, self.restored) {
             (0, _) => String::new(),
-            (reused, false) => format!(" and {reused} reused"),
-            (reused, true) => format!(" and {reused} restored"),
+            (reused, false) => format!(", {reused} reused"),
+            (reused, true) => format!(", {reused} reused from a copy of the caches"),
         };
-        let speed = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {rate:.1} tok/s"));
-        parts.push(format!(
-            "prompt: {} tokens read{reused}{}",
-            self.prefilled_tokens(),
-            speed(self.prefill_rate())
-        ));
+        let (all, read) = (self.prompt_tokens, self.prefilled_tokens());
+        let unread = match self.unread_tokens {
+            0 => String::new(),
+            unread => format!(", {unread} not read"),
+        };
+        let mut lines = vec![
+            format!("prompt  {}{reused}, {read} read{}{unread}", tokens(all), speed(self.prefill_rate())),
+            format!("answer  {}{}", tokens(self.generated_tokens), speed(self.decode_rate())),
+        ];
         if let Some(first) = self.time_to_first_token() {
-            parts.push(format!("first token after {first:.0} ms"));
+            lines.push(format!("first   after {}", moment(first)));
         }
-        parts.push(format!("answer: {} tokens{}", self.generated_tokens, speed(self.decode_rate())));
         if self.load_end > self.load_start {
-            parts.push(format!("load: {:.0} ms", self.load_end - self.load_start));
+            lines.push(format!("load    {}", moment(self.load_end - self.load_start)));
         }
         if let Some(bytes) = self.peak_bytes {
-            parts.push(format!("peak memory: {:.0} MiB", bytes as f64 / f64::from(1 << 20)));
+            lines.push(format!("memory  {:.0} MiB at the most", bytes as f64 / f64::from(1 << 20)));
         }
-        parts.join("; ")
+        lines.join("\n")
+    }
+}
+
+fn tokens(count: usize) -> String {
+    if count == 1 { "1 token".to_owned() } else { format!("{count} tokens") }
+}
+
+/// ` at 50.0 tok/s`; nothing where nothing was timed.
+fn speed(rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) if rate >= 100.0 => format!(" at {rate:.0} tok/s"),
+        Some(rate) => format!(" at {rate:.1} tok/s"),
+        None => String::new(),
+    }
+}
+
+/// Milliseconds, or seconds where there are many.
+fn moment(milliseconds: f64) -> String {
+    match milliseconds {
+        short if short < 10_000.0 => format!("{short:.0} ms"),
+        long => format!("{:.1} s", long / 1e3),
     }
 }
 
@@ -182,8 +226,30 @@ mod tests {
         assert!(line.contains("\"SCALING_FACTOR_UNITS_PER_SECOND\":1000,\"prefilled_tokens\":20,"), "{line}");
         assert_eq!(
             stats.summary(),
-            "prompt: 20 tokens read and 10 reused, 200.0 tok/s; first token after 101 ms; \
-             answer: 50 tokens, 50.0 tok/s; load: 500 ms; peak memory: 3 MiB"
+            "20 tokens read (10 reused) at 200 tok/s, 50 written at 50.0 tok/s, first after 101 ms"
         );
+        assert_eq!(
+            stats.details(),
+            "prompt  30 tokens, 10 reused, 20 read at 200 tok/s\n\
+             answer  50 tokens at 50.0 tok/s\n\
+             first   after 101 ms\n\
+             load    500 ms\n\
+             memory  3 MiB at the most"
+        );
+    }
+
+    #[test]
+    fn one_line_of_a_terminal_holds_what_an_answer_took() {
+        let stats = Stats {
+            prompt_end: 12_345.0,
+            first_token: 12_346.0,
+            end: 60_000.0,
+            prompt_tokens: 30_000,
+            generated_tokens: 4_000,
+            ..Stats::default()
+        };
+        let line = stats.summary();
+        assert_eq!(line, "30000 tokens read at 2430 tok/s, 4000 written at 83.9 tok/s, first after 12.3 s");
+        assert!(line.len() <= 80, "{line}");
     }
 }

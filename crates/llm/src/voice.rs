@@ -3,10 +3,10 @@
 //! Messages flow in and become the tokens of a prompt; which tokens end an answer is found here too, by name and by what
 //! the template writes behind one, never by number.
 
-use crate::template::{ChatTemplate, LocalTime, RenderInput};
+use crate::template::{ChatTemplate, LocalTime, RenderInput, Rendered};
 use crate::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
-use crate::{LanguageModel, LlmError, Result};
-use pteron_companion::{CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, TOKENIZER_FORMAT};
+use crate::{LanguageModel, LlmError, Result, Suggested};
+use pteron_companion::{CHAT_TEMPLATE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TOKENIZER_FORMAT};
 use pteron_format::pte::Pte;
 use serde_json::{Map, Value, json};
 
@@ -24,6 +24,18 @@ pub struct Voice {
     pub flags: Map<String, Value>,
     /// What the template takes for now.
     pub now: LocalTime,
+    /// What special tokens are that messages spell.
+    pub special_tokens: SpecialTokens,
+}
+
+/// What special tokens are that the words of users, files and tools spell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// Text like any other: nobody but the template begins and ends turns.
+    #[default]
+    Text,
+    /// Special tokens.
+    Parse,
 }
 
 /// A prompt as text and as tokens.
@@ -38,7 +50,13 @@ pub struct Prompt {
 impl Voice {
     /// A voice without a template.
     pub fn new(tokenizer: Tokenizer) -> Voice {
-        Voice { tokenizer, template: None, flags: Map::new(), now: LocalTime::default() }
+        Voice {
+            tokenizer,
+            template: None,
+            flags: Map::new(),
+            now: LocalTime::default(),
+            special_tokens: SpecialTokens::default(),
+        }
     }
 
     /// The tokenizer that a program carries; `None` where it carries none.
@@ -61,12 +79,39 @@ impl Voice {
         text(pte, CHAT_TEMPLATE)?.map(|source| Ok(ChatTemplate::new(&source)?)).transpose()
     }
 
+    /// The settings that a program carries; none where it carries none.
+    pub fn suggested_inside(pte: &Pte) -> Suggested {
+        pte.named(GENERATION_CONFIG).map(|bytes| Suggested::read(&bytes)).unwrap_or_default()
+    }
+
     /// A text alone, behind the BOS that the tokenizer puts before texts. An EOS that it would put behind them is left
-    /// out: the text shall go on.
+    /// out: the text shall go on. Special tokens that it spells are such: whoever gives a text as it is means them.
     pub fn raw(&self, text: &str) -> Result<Prompt> {
+        self.alone(text, SpecialTokens::Parse)
+    }
+
+    /// The same, with a choice of what special tokens in it are.
+    pub fn alone(&self, text: &str, special_tokens: SpecialTokens) -> Result<Prompt> {
+        let rendered = Rendered::heard(text.to_owned());
         let mut tokens: Vec<u32> = self.leading()?.into_iter().collect();
-        tokens.extend(self.tokenizer.encode(text, Ends::None)?);
-        Ok(Prompt { text: text.to_owned(), tokens })
+        tokens.extend(self.encode(&rendered, 0, special_tokens)?);
+        Ok(Prompt { text: rendered.text, tokens })
+    }
+
+    /// The tokens of a rendered text from a place on.
+    pub(crate) fn encode(
+        &self,
+        rendered: &Rendered,
+        from: usize,
+        special_tokens: SpecialTokens,
+    ) -> Result<Vec<u32>> {
+        let text = &rendered.text[from..];
+        if special_tokens == SpecialTokens::Parse {
+            return Ok(self.tokenizer.encode(text, Ends::None)?);
+        }
+        let heard = rendered.heard.iter().filter(|part| part.end > from);
+        let heard: Vec<_> = heard.map(|part| part.start.max(from) - from..part.end - from).collect();
+        Ok(self.tokenizer.encode_heard(text, &heard)?)
     }
 
     /// The BOS that the tokenizer puts before texts; `None` where it puts none.
@@ -77,25 +122,36 @@ impl Voice {
 
     /// A conversation up to the beginning of the assistant's turn.
     pub fn chat(&self, messages: &[Value]) -> Result<Prompt> {
-        self.tokens_of(self.chat_text(messages)?)
+        self.chat_with_tools(messages, &Value::Null)
+    }
+
+    /// The same, where the model may call tools: a list of their descriptions, or null.
+    pub fn chat_with_tools(&self, messages: &[Value], tools: &Value) -> Result<Prompt> {
+        self.tokens_of(self.chat_text(messages, tools)?)
     }
 
     /// The same as text. Without a template: every message with a line end behind it.
-    pub(crate) fn chat_text(&self, messages: &[Value]) -> Result<String> {
+    pub(crate) fn chat_text(&self, messages: &[Value], tools: &Value) -> Result<Rendered> {
         match &self.template {
-            Some(template) => Ok(template.render(&self.input(messages, true))?),
+            Some(template) => {
+                let input = RenderInput { tools: tools.clone(), ..self.input(messages, true) };
+                Ok(template.render_heard(&input)?)
+            }
             None => {
                 let contents = messages.iter().filter_map(|message| message["content"].as_str());
-                Ok(contents.map(|content| format!("{content}\n")).collect())
+                Ok(Rendered::heard(contents.map(|content| format!("{content}\n")).collect()))
             }
         }
     }
 
     /// The tokens of a conversation's text. A template spells its own BOS.
-    pub(crate) fn tokens_of(&self, text: String) -> Result<Prompt> {
+    pub(crate) fn tokens_of(&self, rendered: Rendered) -> Result<Prompt> {
         match self.template {
-            None => self.raw(&text),
-            Some(_) => Ok(Prompt { tokens: self.tokenizer.encode(&text, Ends::None)?, text }),
+            None => self.alone(&rendered.text, self.special_tokens),
+            Some(_) => {
+                let tokens = self.encode(&rendered, 0, self.special_tokens)?;
+                Ok(Prompt { text: rendered.text, tokens })
+            }
         }
     }
 

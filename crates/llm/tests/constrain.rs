@@ -162,3 +162,147 @@ fn what_cannot_be_honoured_is_an_error() {
     let error = Constraint::grammar(&without_end, "start: \"a\"").map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("names no token for the end"), "{error}");
 }
+
+/// The entries of an object in their order, keys that come twice included.
+struct Entries(Vec<(String, Value)>);
+
+impl<'de> serde::Deserialize<'de> for Entries {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Entries;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[test]
+fn large_bounds_are_kept_to_the_last_digit() {
+    let tokenizer = tokenizer();
+    let two_53 = 1i64 << 53;
+    let most = i64::MAX;
+    let cases = [
+        (json!({"minimum": two_53 + 1, "maximum": two_53 + 3}), two_53 + 1, i128::from(two_53) + 3),
+        (
+            json!({"exclusiveMinimum": two_53, "exclusiveMaximum": two_53 + 3}),
+            two_53 + 1,
+            i128::from(two_53) + 2,
+        ),
+        (json!({"minimum": -two_53 - 3, "maximum": -two_53 - 1}), -two_53 - 3, -i128::from(two_53) - 1),
+        (json!({"minimum": 0, "maximum": two_53 + 1}), 0, i128::from(two_53) + 1),
+        (json!({"minimum": most / 7, "maximum": most / 7 + 999}), most / 7, i128::from(most / 7) + 999),
+        (json!({"minimum": most - 2000}), most - 2000, i128::from(most)),
+        (json!({"maximum": 2000 - most}), -most, 2000 - i128::from(most)),
+        (json!({"minimum": 2 * two_53 + 1, "multipleOf": 2}), 2 * two_53 + 1, i128::MAX),
+    ];
+    for (mut schema, low, high) in cases {
+        schema["type"] = json!("integer");
+        let constraint = Constraint::json_schema(&tokenizer, &schema).unwrap();
+        for seed in 0..10 {
+            let favoured = b'0' + seed as u8;
+            for favoured in [None, Some(favoured)] {
+                let text = generate_with(&mut constraint.clone(), &tokenizer, seed, favoured);
+                let value: i128 = text.parse().unwrap_or_else(|error| panic!("{schema}: {error}: {text}"));
+                assert!((i128::from(low)..=high).contains(&value), "{schema}: {text}");
+            }
+        }
+    }
+    let refused = [
+        (json!({"type": "integer", "minimum": 1e30}), "more than 64 bits"),
+        (json!({"type": "integer", "maximum": -1e30}), "more than 64 bits"),
+        (json!({"type": "integer", "minimum": two_53 + 1, "maximum": two_53 + 1}), "64-bit floats hold"),
+        (json!({"enum": [1, two_53 + 1]}), "64-bit floats hold"),
+    ];
+    for (schema, reason) in refused {
+        let error = Constraint::json_schema(&tokenizer, &schema).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn no_key_comes_twice() {
+    let tokenizer = tokenizer();
+    let digit = json!({"enum": [1]});
+    let schemas = [
+        // What tells first: the second key can only be another one than the first.
+        (
+            json!({"patternProperties": {"^x_[a-z]$": digit}, "additionalProperties": false,
+                "minProperties": 2, "maxProperties": 3}),
+            2..=3,
+        ),
+        // All keys that there are, though more would be allowed.
+        (
+            json!({"patternProperties": {"^(one|two|twofold)$": digit}, "additionalProperties": false,
+                "minProperties": 3, "maxProperties": 9}),
+            3..=3,
+        ),
+        (
+            json!({"patternProperties": {"^[ab]{1,2}$": digit}, "additionalProperties": false, "minProperties": 5,
+                "maxProperties": 6}),
+            5..=6,
+        ),
+        (json!({"additionalProperties": digit, "minProperties": 3, "maxProperties": 4}), 3..=4),
+        (
+            json!({"properties": {"a": digit}, "required": ["a"], "patternProperties": {"^.{0,2}$": digit},
+                "additionalProperties": false, "maxProperties": 3}),
+            1..=3,
+        ),
+    ];
+    for (mut schema, count) in schemas {
+        schema["type"] = json!("object");
+        let constraint = Constraint::json_schema(&tokenizer, &schema).unwrap();
+        for seed in 0..12 {
+            // Free keys have no end of their own.
+            let free = schema["additionalProperties"] == digit;
+            let favoured = [Some(b'"'), Some(b'a'), Some(b','), None];
+            for favoured in favoured.into_iter().take(if free { 1 } else { 4 }) {
+                let text = generate_with(&mut constraint.clone(), &tokenizer, seed, favoured);
+                let Entries(entries) =
+                    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+                let keys: std::collections::BTreeSet<&str> =
+                    entries.iter().map(|(key, _)| key.as_str()).collect();
+                assert_eq!(keys.len(), entries.len(), "{schema}: {text}");
+                assert!(count.contains(&entries.len()), "{schema}: {text}");
+            }
+        }
+    }
+    // More keys than there can be: an error in the end, and no key twice.
+    let schema = json!({"type": "object", "patternProperties": {"^[ab]$": digit}, "additionalProperties": false,
+                        "minProperties": 3});
+    let mut constraint = Constraint::json_schema(&tokenizer, &schema).unwrap();
+    let stopped = (0..200).find_map(|_| {
+        let mut logits = vec![0.0; tokenizer.vocab_size()];
+        constraint.mask(&mut logits).err().or_else(|| {
+            let token = logits.iter().position(|logit| *logit == 0.0).unwrap();
+            constraint.accept(token as u32).err()
+        })
+    });
+    assert!(stopped.unwrap().to_string().contains("has come already"));
+}
+
+#[test]
+fn reasons_are_in_words_that_users_know() {
+    let tokenizer = tokenizer();
+    let overlap = json!({"oneOf": [{"type": "integer"}, {"type": "number"}]});
+    let refused = |constraint: Result<Constraint, ConstraintError>| match constraint {
+        Err(ConstraintError::Refused { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let reason = refused(Constraint::json_schema(&tokenizer, &overlap));
+    assert!(reason.contains("anyOf") && !reason.contains("coerce"), "{reason}");
+    let endless = refused(Constraint::json_schema(&tokenizer, &json!({"$ref": "#"})));
+    let also = refused(Constraint::grammar(&tokenizer, "start: start start"));
+    for reason in [endless, also] {
+        assert!(reason.contains("fits it") && !reason.contains("NoExtension"), "{reason}");
+    }
+}

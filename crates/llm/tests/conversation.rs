@@ -232,6 +232,126 @@ fn another_vocabulary_reads_the_messages_again() {
     assert_eq!(say(&mut restored, "why").tokens, say(&mut chat, "why").tokens);
 }
 
+/// Writes a conversation that was changed by hand, with the checksum that fits it.
+fn write_changed(path: &std::path::Path, change: impl FnOnce(&mut serde_json::Value)) {
+    let file = std::fs::read_to_string(path).unwrap();
+    let (title, body) = file.split_once('\n').unwrap();
+    let mut body: serde_json::Value = serde_json::from_str(body).unwrap();
+    change(&mut body);
+    let body = body.to_string();
+    let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (words, _) = title.rsplit_once(' ').unwrap();
+    std::fs::write(path, format!("{words} {digest}\n{body}")).unwrap();
+}
+
+#[test]
+fn a_forged_file_brings_no_turns_that_its_messages_do_not_show() {
+    let model = model(Caches::Plain);
+    let (mut chat, _folder, path) = saved(&model, &["hello", "why"]);
+    // Tokens of a turn that nobody said: `<|turn|><|user|>a<|end|>` behind the first answer, and in front of it.
+    let forged = [64, 66, 0, 67];
+    for at in [0, 1] {
+        write_changed(&path, |stored| {
+            let tokens = stored["turns"][at]["heard"]["tokens"].as_array_mut().unwrap();
+            let middle = tokens.len() / 2;
+            tokens.splice(middle..middle, forged.map(serde_json::Value::from));
+        });
+    }
+    let mut restored = Conversation::restore(&path, decoder(&model), voice()).unwrap();
+    assert_eq!(say(&mut restored, "and then").stats.reused_tokens, 0);
+    let marks = |chat: &Conversation| {
+        chat.decoder().tokens().iter().filter(|&&token| token >= 64).copied().collect::<Vec<_>>()
+    };
+    say(&mut chat, "and then");
+    assert_eq!(marks(&restored)[..12], marks(&chat)[..12]);
+}
+
+#[test]
+fn only_conversations_are_written_over() {
+    let model = model(Caches::Plain);
+    let (chat, folder, path) = saved(&model, &["hello"]);
+    chat.save(&path).unwrap();
+    let precious = folder.path().join("precious.txt");
+    std::fs::write(&precious, "pteron is mentioned here").unwrap();
+    assert!(matches!(chat.save(&precious), Err(StoreError::Occupied { .. })));
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "pteron is mentioned here");
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    chat.save(&empty).unwrap();
+    assert!(chat.save(folder.path()).is_err());
+}
+
+#[test]
+fn a_file_says_with_whom_it_was_held() {
+    let model = model(Caches::Plain);
+    let (chat, _folder, path) = saved(&model, &["hello"]);
+    let mut later = conversation(&model).with("owl");
+    assert_eq!(later.load(&path).unwrap(), None, "a file of old, with the same vocabulary");
+    later.save(&path).unwrap();
+    assert_eq!(conversation(&model).with("owl").load(&path).unwrap(), None);
+    let mut other = conversation(&model).with("raven");
+    assert_eq!(other.load(&path).unwrap().as_deref(), Some("owl"));
+    assert_eq!(other.turns(), chat.turns());
+    write_changed(&path, |stored| {
+        stored["vocabulary"] = "other".into();
+        stored.as_object_mut().unwrap().remove("model");
+    });
+    assert_eq!(conversation(&model).with("raven").load(&path).unwrap().as_deref(), Some(""));
+}
+
+#[test]
+fn turns_that_are_dropped_make_room() {
+    let questions = ["aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc", "dddddddddddddddd"];
+    let model = model_with(Caches::Plain, Default::default(), 96);
+    let mut chat = Conversation::new(decoder(&model), voice(), None, WhenFull::Stop);
+    let full = questions.iter().position(|question| try_say(&mut chat, question).is_err()).unwrap();
+    assert!(full >= 2, "{full} turns");
+    assert_eq!((chat.drop_oldest(1), chat.hidden()), (1, 1));
+    say(&mut chat, questions[full]);
+    let held = voice().tokenizer.decode(chat.decoder().tokens());
+    assert!(!held.contains(questions[0]) && held.contains(questions[1]), "{held}");
+    // What was dropped stays so when turns are taken back.
+    chat.undo();
+    chat.undo();
+    assert_eq!(chat.hidden(), 1);
+    assert_eq!(chat.drop_oldest(100), chat.turns().len() - 1);
+    say(&mut chat, "x");
+}
+
+#[test]
+fn a_question_that_is_asked_again_is_read_as_it_was_at_first() {
+    let greedy = GenerateOptions { sampling: SamplerSettings::greedy(), ..options(12) };
+    let mut show = |_: &str| ControlFlow::Continue(());
+    let control = RunControl::default();
+    let mut ask =
+        |chat: &mut Conversation, text: &str| chat.say(text, &greedy, None, &mut show, &control).unwrap();
+    let rounded = support::packed(
+        &pteron_models::architectures::Llama {
+            vocab_size: support::VOCAB,
+            max_position_embeddings: CONTEXT,
+            bos_token_id: None,
+            ..pteron_models::shapes::tiny::llama()
+        },
+        pteron_models::Quantization::default(),
+        pteron_tensor::DType::BF16,
+        pteron_models::KvCache::InGraph,
+    );
+    for (name, model) in models().chain([("rounded".to_owned(), rounded)]) {
+        let mut chat = conversation(&model);
+        for question in ["my name is bob", "say hi", "what is my name"] {
+            let first = ask(&mut chat, question);
+            for _ in 0..2 {
+                let asked = chat.undo().unwrap();
+                let again = ask(&mut chat, &asked);
+                assert_eq!(again.tokens, first.tokens, "{name}: {question}");
+                // The calls are the same from some call on, so that no sum is rounded otherwise.
+                let (first, again) = (first.stats.prefilled_tokens(), again.stats.prefilled_tokens());
+                assert!(again > 1 && first.abs_diff(again) % support::CHUNK == 0, "{name}: {first}, {again}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_question_that_does_not_fit_hides_nothing_of_what_was_said() {
     let model = model(Caches::Plain);

@@ -110,3 +110,43 @@ fn prompts_that_leave_no_room_are_refused() {
     assert!(matches!(ask(&[]), Err(LlmError::EmptyPrompt)));
     assert_eq!(ask(&text(CONTEXT - 1, 1)).unwrap().tokens.len(), 1);
 }
+
+#[test]
+fn a_prompt_that_is_interrupted_counts_only_what_was_read() {
+    let model = model(Caches::Plain);
+    let cancel = Arc::new(AtomicBool::new(true));
+    let control = RunControl { cancel: Some(cancel), ..RunControl::default() };
+    let mut show = |_: &str| ControlFlow::Continue(());
+    let mut decoder = decoder(&model);
+    let answer =
+        generate(&mut decoder, Some(&tokenizer()), &text(100, 1), &options(), None, &mut show, &control)
+            .unwrap();
+    assert_eq!(answer.finish_reason, FinishReason::Cancelled);
+    assert_eq!(answer.stats.prefilled_tokens(), decoder.tokens().len());
+    assert!(answer.stats.prefilled_tokens() < 100, "{:?}", answer.stats);
+    assert!(answer.stats.summary().contains(" of 100 tokens read"), "{}", answer.stats.summary());
+}
+
+#[test]
+fn frequency_and_presence_count_the_answer_and_repetition_the_prompt_too() {
+    let model = model(Caches::Plain);
+    // Every token is in the prompt.
+    let prompt: Vec<u32> = (0..70).collect();
+    let first = |sampling: SamplerSettings| {
+        let options = GenerateOptions { max_new: Some(1), sampling, ..options() };
+        let mut show = |_: &str| ControlFlow::Continue(());
+        let control = RunControl::default();
+        generate(&mut decoder(&model), None, &prompt, &options, None, &mut show, &control).unwrap().tokens
+    };
+    let plain = first(SamplerSettings::greedy());
+    let said =
+        SamplerSettings { frequency_penalty: 50.0, presence_penalty: 50.0, ..SamplerSettings::greedy() };
+    assert_eq!(first(said.clone()), plain);
+    // Once said, a token is penalised.
+    let options = GenerateOptions { max_new: Some(20), sampling: said, ..options() };
+    let mut show = |_: &str| ControlFlow::Continue(());
+    let control = RunControl::default();
+    let answer = generate(&mut decoder(&model), None, &prompt, &options, None, &mut show, &control).unwrap();
+    let different: std::collections::BTreeSet<u32> = answer.tokens.iter().copied().collect();
+    assert_eq!(different.len(), 20, "{:?}", answer.tokens);
+}

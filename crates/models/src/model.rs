@@ -9,7 +9,7 @@ use pteron_tensor::{DType, HostTensor};
 
 use crate::net::{Built, MethodKind, Net};
 use crate::quantize::Reports;
-use crate::weights::{Stored, Writer};
+use crate::weights::{Recipe, Stored, Writer};
 use crate::{Architecture, Facts, ModelError, Quantization, Rule, WeightReport, WeightSource};
 
 /// What a program is to be like, whatever its architecture.
@@ -157,6 +157,21 @@ impl Model {
     /// Bytes of all weights as the file stores them.
     pub fn weight_bytes(&self) -> u64 {
         self.stored.iter().map(|stored| stored.bytes).sum()
+    }
+
+    /// Keys of what the program reads from the source. Whatever else it has (numbers, tables of angles) follows from the
+    /// options and belongs to the graph.
+    pub fn weight_keys(&self) -> HashSet<String> {
+        let is_read = |stored: &&Stored| !matches!(stored.recipe, Recipe::Literal(_));
+        self.stored.iter().filter(is_read).map(|stored| stored.key.clone()).collect()
+    }
+
+    /// Names of the weights of the source that the model is made of.
+    pub fn weights(&self) -> impl Iterator<Item = &str> {
+        self.stored.iter().filter_map(|stored| match &stored.recipe {
+            Recipe::Floats { name, .. } | Recipe::Packed { name, .. } => Some(name.as_str()),
+            Recipe::Literal(_) => None,
+        })
     }
 
     /// What became of each packed matrix; complete once the program has been written.

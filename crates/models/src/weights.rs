@@ -3,6 +3,7 @@
 //! A source answers by name, lazily: what it holds under a name is asked while the graph is built, the numbers are
 //! fetched when the file is written. It may hold floats, or rows that are packed already and are taken as they are.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,6 +63,12 @@ pub trait WeightSource: Send + Sync {
                 problem: format!("{} elements from {start} on are not all there", out.len()),
             }),
         }
+    }
+
+    /// Names, as the source has them, of what it holds beyond those weights, in order; nothing where it cannot tell.
+    fn beyond(&self, weights: &HashSet<String>) -> Vec<String> {
+        let _ = weights;
+        Vec::new()
     }
 
     /// Bytes that the source stores the weight in, where it can tell.

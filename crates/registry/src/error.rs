@@ -13,11 +13,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody knows the name.
-    #[error("no model is called `{name}`; {}", nearest_names(nearest))]
+    #[error("no model is called `{name}`{}", nearest_names(nearest))]
     UnknownModel {
         /// What was asked for.
         name: String,
-        /// Names that are nearest to it, or all.
+        /// Names that are near to it, best first.
         nearest: Vec<String>,
     },
     /// The model has no variant that fits.
@@ -292,17 +292,27 @@ impl Error {
 
 fn nearest_names(nearest: &[String]) -> String {
     match nearest {
-        [] => "there are none".to_owned(),
-        [one] => format!("did you mean {one}?"),
-        many => format!("nearest are {}", many.join(", ")),
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        many => format!("; nearest are {}", many.join(", ")),
     }
 }
 
 fn shortage(needed: Option<u64>, free: Option<u64>) -> String {
     match (needed, free) {
-        (Some(needed), Some(free)) => format!(" ({needed} bytes are needed, {free} are free)"),
-        (None, Some(free)) => format!(" ({free} bytes are free)"),
+        (Some(needed), Some(free)) => format!(" ({} are needed, {} are free)", size(needed), size(free)),
+        (None, Some(free)) => format!(" ({} are free)", size(free)),
         _ => String::new(),
+    }
+}
+
+/// Bytes as people read them; below a thousand to the byte.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..UNITS.len() - 1).find(|&unit| bytes >> (10 * unit) < 1000).unwrap_or(UNITS.len() - 1);
+    match unit {
+        0 => format!("{bytes} B"),
+        _ => format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
     }
 }
 

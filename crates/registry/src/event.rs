@@ -11,6 +11,8 @@ pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
 pub enum Event<'a> {
     /// Another process is at work on the same thing; this one waits until it is done.
     Waiting,
+    /// What was fetched earlier is not whole any more: files are missing or have other sizes. It is fetched again.
+    Damaged,
     /// A source is tried.
     Trying {
         /// Which.

@@ -23,4 +23,7 @@ pub use event::{Event, Listener};
 pub use fetch::Network;
 pub use resolve::{Considered, Resolution, Verdict, Wish};
 pub use source::{Hub, NotASource, Packages, Source};
-pub use store::{Conversion, FileRecord, Identity, Installed, Partial, Record, Removed, Store};
+pub use store::{
+    Conversion, Disuse, FileRecord, Found, Identity, Installed, Partial, Piece, Record, Removed, Store,
+    Unused,
+};

@@ -4,8 +4,7 @@
 
 mod support;
 
-use pteron_registry::{Error, Event, Identity, Network, Sha256};
-use std::path::Path;
+use pteron_registry::{Event, Network, Sha256};
 use std::time::Duration;
 use support::bench::{Bench, file, quick};
 use support::{Page, noise};
@@ -262,79 +261,4 @@ fn two_at_once_fetch_once() {
         }
     });
     assert_eq!(bench.server.requests().len(), 1);
-}
-
-#[test]
-fn a_conversion_is_made_once_and_leaves_nothing_when_it_fails() {
-    let bench = Bench::new();
-    let bytes = noise(1000, 23);
-    let variant = file(Some(&bytes), &[&bench.server.put("/m", Page::of(&bytes))]);
-    let installed = bench.store.fetch(&variant, &mut |_| {}).unwrap();
-    let source = Identity::of_installed(&installed);
-    let failed = bench.store.converted(&source, "4w", |path: &Path| {
-        std::fs::write(path, b"half").unwrap();
-        Err(Error::NotInstalled { model: "the weights end early".to_owned() })
-    });
-    assert!(failed.unwrap_err().to_string().contains("the weights end early"));
-    assert!(bench.store.conversions().unwrap().is_empty());
-    let nothing = bench.store.converted(&source, "4w", |_| Ok::<(), Error>(()));
-    assert!(matches!(nothing, Err(Error::NothingMade { .. })));
-    let make = |path: &Path| {
-        std::fs::write(path, b"program").unwrap();
-        Ok::<(), Error>(())
-    };
-    let program = bench.store.converted(&source, "4w", make).unwrap();
-    assert_eq!(std::fs::read(&program).unwrap(), b"program");
-    let again =
-        bench.store.converted(&source, "4w", |_| Err(Error::NotInstalled { model: "again".to_owned() }));
-    assert_eq!(again.unwrap(), program);
-    assert_ne!(bench.store.converted(&source, "8w", make).unwrap(), program);
-    let found = bench.store.conversions_of(&source).unwrap();
-    let options: Vec<&str> = found.iter().map(|conversion| conversion.options.as_str()).collect();
-    assert!(options.contains(&"4w") && options.contains(&"8w") && found[0].from == "m/v", "{found:?}");
-    let removed = bench.store.remove("m").unwrap();
-    assert!(removed.fetched >= 1000 && removed.converted >= 14, "{removed:?}");
-    assert!(!program.exists() && !installed.path.exists());
-    assert!(matches!(bench.store.remove("m"), Err(Error::NotInstalled { .. })));
-    for hostile in ["..", "../models", "/", ""] {
-        assert!(matches!(bench.store.remove(hostile), Err(Error::NotInstalled { .. })), "{hostile}");
-    }
-}
-
-#[test]
-fn what_killed_conversions_left_goes_with_the_next_one_and_what_is_under_way_stays() {
-    let bench = Bench::new();
-    let source = bench.folder.path().join("m.gguf");
-    std::fs::write(&source, b"weights").unwrap();
-    let source = Identity::of_paths(&[&source]).unwrap();
-    let partials = bench.store.root().join("partial/converted");
-    let killed = partials.join("somebody@else/whole");
-    std::fs::create_dir_all(&killed).unwrap();
-    std::fs::write(killed.join("model.pte"), b"half").unwrap();
-    let write = |path: &Path| {
-        std::fs::write(path, b"program").unwrap();
-        Ok::<(), Error>(())
-    };
-    let made = bench.store.converted(&source, "4w", |path| {
-        assert!(!killed.exists());
-        write(path)?;
-        bench.store.converted(&source, "8w", write)?;
-        assert!(path.exists());
-        Ok::<(), Error>(())
-    });
-    assert_eq!(std::fs::read(made.unwrap()).unwrap(), b"program");
-    assert_eq!(std::fs::read_dir(partials).unwrap().count(), 0);
-}
-
-#[test]
-fn a_file_that_changes_is_another_source_of_conversions() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("config.json");
-    std::fs::write(&path, b"one").unwrap();
-    let (file, all) = (Identity::of_paths(&[&path]).unwrap(), Identity::of_paths(&[folder.path()]).unwrap());
-    assert_eq!(Identity::of_paths(&[&path]).unwrap(), file);
-    std::fs::write(&path, b"other").unwrap();
-    assert_ne!(Identity::of_paths(&[&path]).unwrap(), file);
-    assert_ne!(Identity::of_paths(&[folder.path()]).unwrap(), all);
-    assert!(Identity::of_paths(&[&path, &folder.path().join("none")]).is_err());
 }

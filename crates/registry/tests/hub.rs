@@ -232,3 +232,34 @@ fn a_hub_that_asks_for_a_pause_gets_it() {
     let folder = variant("kind = 'folder'\nsources = ['hf:org/repo']");
     assert!(bench.fetch(&folder).0.is_ok());
 }
+
+#[test]
+fn a_hub_that_does_not_answer_is_left_for_the_next_source_once_and_soon() {
+    let bench = Bench::new();
+    let bytes = noise(1000, 36);
+    let there = bench.folder.path().join("there.gguf");
+    std::fs::write(&there, &bytes).unwrap();
+    let next = format!("path:{}", there.display());
+    // Connections to it are taken by the system, and nobody ever says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let hub = format!("http://{}", silent.local_addr().unwrap());
+    let patience = Duration::from_millis(300);
+    let store =
+        bench.store.clone().with_network(Network { hub, hub_patience: patience, ..Network::default() });
+    let start = Instant::now();
+    let mut told = Vec::new();
+    let variant = file(Some(&bytes), &["hf:org/repo/m.gguf", &next]);
+    let fetched = store.fetch(&variant, &mut |event| told.push(format!("{event:?}"))).unwrap();
+    assert_eq!(std::fs::read(fetched.path).unwrap(), bytes);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(
+        told.iter().any(|event| event.starts_with("Failed") && event.contains("no answer in time")),
+        "{told:?}"
+    );
+    assert!(!told.iter().any(|event| event.starts_with("Retrying")), "{told:?}");
+    // One that answers is asked first, and gives it.
+    bench.store.remove("m").unwrap();
+    bench.server.put(FILE, Page::of(&bytes));
+    bench.fetch(&variant).0.unwrap();
+    assert!(bench.store.installed(&variant).unwrap().unwrap().record.source.starts_with("hf:"));
+}

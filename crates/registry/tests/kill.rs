@@ -7,7 +7,7 @@
 
 mod support;
 
-use pteron_registry::{Error, Identity, Network, Platform, Registry, Sha256, Store, Variant, Wish};
+use pteron_registry::{Error, Identity, Network, Piece, Platform, Registry, Sha256, Store, Variant, Wish};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,6 +22,9 @@ const BLOCK: usize = 50_000;
 
 /// Steps of a conversion.
 const STEPS: usize = 20;
+
+/// What a source is made into.
+const PIECES: [&str; 2] = ["weights.ptd", "model.pte"];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -40,17 +43,20 @@ fn kills(arguments: &[String]) -> usize {
 fn work(store: &Path, url: &str) {
     let store = open(store);
     let installed = store.fetch(&variant(url), &mut |_| step()).unwrap();
-    let convert = |path: &Path| {
+    let convert = |out: &mut dyn Write| {
         let source = std::fs::read(&installed.path).unwrap();
-        let mut program = std::fs::File::create(path).unwrap();
         for part in source.chunks(SIZE / STEPS) {
-            program.write_all(part).unwrap();
+            out.write_all(part).unwrap();
             step();
         }
         Ok::<(), Error>(())
     };
-    store.converted(&Identity::of_installed(&installed), "options", convert).unwrap();
-    step();
+    // Weights and a program, as pieces of one source.
+    for file in PIECES {
+        let piece = Piece { file, format: 1, options: "options" };
+        store.converted(&Identity::of_installed(&installed), &piece, convert).unwrap();
+        step();
+    }
 }
 
 fn step() {
@@ -70,7 +76,7 @@ fn kill(kills: usize) {
     let (mut killed, mut in_download, mut in_conversion) = (0, 0, 0);
     while killed < kills {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let steps = (random >> 33) as usize % (SIZE / BLOCK + STEPS + 5);
+        let steps = (random >> 33) as usize % (SIZE / BLOCK + 2 * STEPS + 5);
         let moment = Duration::from_micros(random >> 50 & 0x7ff);
         let was_ended_early = start_and_kill(folder.path(), &url, steps, moment);
         killed += usize::from(was_ended_early);
@@ -79,9 +85,11 @@ fn kill(kills: usize) {
         if let Some(installed) = &installed {
             assert_eq!(std::fs::read(&installed.path).unwrap(), bytes, "a half-file is used");
             let conversions = store.conversions().unwrap();
-            in_conversion += usize::from(conversions.is_empty());
-            for conversion in conversions {
-                assert_eq!(std::fs::read(conversion.path).unwrap(), bytes, "a half-made program is used");
+            in_conversion += usize::from(conversions.len() < PIECES.len());
+            for conversion in &conversions {
+                assert_eq!(std::fs::read(&conversion.path).unwrap(), bytes, "a half-made program is used");
+            }
+            if conversions.len() == PIECES.len() {
                 store.remove("m").unwrap();
             }
         }
@@ -93,7 +101,9 @@ fn kill(kills: usize) {
     assert!(!start_and_kill(folder.path(), &url, usize::MAX, Duration::ZERO), "the next start fails");
     let installed = store.installed(&variant(&url)).unwrap().unwrap();
     assert!(installed.check().unwrap().is_empty());
-    assert_eq!(std::fs::read(&store.conversions().unwrap()[0].path).unwrap(), bytes);
+    let conversions = store.conversions().unwrap();
+    assert_eq!(conversions.len(), PIECES.len());
+    assert!(conversions.iter().all(|made| std::fs::read(&made.path).unwrap() == bytes));
     for left in ["partial/models/m", "partial/converted"] {
         let there = std::fs::read_dir(folder.path().join(left)).map_or(0, Iterator::count);
         assert_eq!(there, 0, "{left} is not empty");

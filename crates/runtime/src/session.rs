@@ -76,6 +76,7 @@ impl Session {
     }
 
     fn with_state(program: Program, options: StateOptions) -> Result<Session> {
+        program.check_state()?;
         let state = program.inner().loaded.new_state(&options)?;
         let buffers = program.inner().program_buffers.iter().map(|buffer| buffer.initial.clone()).collect();
         Ok(Session { program, options, state, buffers, table: Table::default(), work: Arc::default() })

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pteron_models::Config;
 use pteron_models::architectures::{self, FAMILIES};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use self::names::{Head, Names};
 use self::safetensors::Tensors;
@@ -22,6 +22,8 @@ use crate::{Checkpoint, CheckpointError, Origin};
 
 /// Larger than any configuration.
 const LARGEST_CONFIG: u64 = 16 << 20;
+/// Larger than any `generation_config.json`, which travels in the program.
+const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
@@ -43,8 +45,9 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         name: architecture.clone(),
         known: FAMILIES.iter().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
     })?;
-    let generation = folder.join("generation_config.json");
-    if let Some(Value::Object(generation)) = json::read_optional(&generation, LARGEST_CONFIG)? {
+    config.check_task().map_err(wrong)?;
+    let generation_config = generation_config(folder)?;
+    if let Some(GenerationConfig { said: generation, .. }) = &generation_config {
         // What ends a text is decided where texts are generated.
         for key in ["eos_token_id", "bos_token_id"] {
             if let Some(value) = generation.get(key).filter(|value| !value.is_null()) {
@@ -69,7 +72,26 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let architecture = family.read(&config).map_err(wrong)?;
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
     let weights = Arc::new(FolderWeights::new(tensors, names, quantization));
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
+    let generation_config = generation_config.map(|config| config.text);
+    let remarks = Vec::new();
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin, remarks })
+}
+
+/// A `generation_config.json`: as it stands there, and what it says.
+struct GenerationConfig {
+    text: String,
+    said: Map<String, Value>,
+}
+
+/// That of a folder; nothing where it is no object.
+fn generation_config(folder: &Path) -> Result<Option<GenerationConfig>, CheckpointError> {
+    let path = folder.join("generation_config.json");
+    let Some(text) = json::text_optional(&path, LARGEST_GENERATION_CONFIG)? else { return Ok(None) };
+    let said = serde_json::from_str(&text);
+    Ok(match said.map_err(|error| CheckpointError::file(&path, error.to_string()))? {
+        Value::Object(said) => Some(GenerationConfig { text, said }),
+        _ => None,
+    })
 }
 
 /// What the configuration says of weights in few bits.

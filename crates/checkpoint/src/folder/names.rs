@@ -37,6 +37,11 @@ impl Names {
         }
     }
 
+    /// Whether a name in the files is one of the head's.
+    pub(super) fn is_head(&self, stored: &str) -> bool {
+        self.head.is_some_and(|head| stored.starts_with(head))
+    }
+
     /// What the files hold as the head. Some hold one although the configuration says that it is tied; where it
     /// differs from the embedding, it is the one that is meant.
     pub(super) fn head(&self, tensors: &Tensors) -> Result<Head, WeightError> {

@@ -1,5 +1,6 @@
 //! The weights of a folder under the names that architectures ask for.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,12 @@ use safetensors::tensor::Dtype;
 use super::names::Names;
 use super::safetensors::{Stored, Tensors};
 use super::{Quantization, mlx, torchao};
+
+/// What stands in place of `weight` in the names of a matrix's parts, whoever packed it.
+const PARTS: [&str; 6] =
+    ["weight", "scales", "biases", "_weight_qdata", "_weight_scale", "_weight_zero_point"];
+/// Old files store the frequencies of positions, which the configuration says as well.
+const FREQUENCIES: &str = "rotary_emb.inv_freq";
 
 /// The weights of a folder.
 pub(super) struct FolderWeights {
@@ -32,6 +39,13 @@ enum Held<'t> {
 impl FolderWeights {
     pub(super) fn new(tensors: Tensors, names: Names, quantization: Quantization) -> FolderWeights {
         FolderWeights { tensors, names, quantization, last: Mutex::new(None) }
+    }
+
+    /// The names that a weight, or the parts that it is packed in, may have in the files.
+    fn parts(&self, name: &str) -> impl Iterator<Item = String> + use<> {
+        let stored = self.names.stored(name);
+        let parts = if stored.ends_with("weight") { &PARTS[..] } else { &[""] };
+        parts.iter().map(move |part| format!("{}{part}", stored.strip_suffix("weight").unwrap_or(&stored)))
     }
 
     /// The weight of that name, with its name in the files.
@@ -134,12 +148,22 @@ impl WeightSource for FolderWeights {
         }
     }
 
+    fn beyond(&self, weights: &HashSet<String>) -> Vec<String> {
+        let taken: HashSet<String> = weights.iter().flat_map(|name| self.parts(name)).collect();
+        // A head that nobody asks for is the embedding again.
+        let has_head = weights.iter().any(|name| name.starts_with("lm_head."));
+        let is_copy = |name: &str| !has_head && self.names.is_head(name);
+        let left = self
+            .tensors
+            .names()
+            .filter(|&name| !taken.contains(name) && !name.ends_with(FREQUENCIES) && !is_copy(name));
+        let mut left: Vec<String> = left.map(str::to_owned).collect();
+        left.sort_unstable();
+        left
+    }
+
     fn stored_bytes(&self, name: &str) -> Option<u64> {
-        let stored = self.names.stored(name);
-        let module = stored.strip_suffix("weight").unwrap_or(&stored);
-        let parts = ["weight", "scales", "biases", "_weight_qdata", "_weight_scale", "_weight_zero_point"];
-        let names = parts.iter().map(|part| format!("{module}{part}"));
-        Some(names.filter_map(|name| self.tensors.get(&name)).map(Stored::len).sum())
+        Some(self.parts(name).filter_map(|name| self.tensors.get(&name)).map(Stored::len).sum())
     }
 }
 

@@ -4,6 +4,7 @@
 use pteron_gguf::{Metadata, Value as Stored};
 use serde_json::{Map, Value, json};
 
+use super::keys::Usual;
 use super::names::Family;
 use super::parts::Parts;
 use super::tokenizer::{ends, token_id};
@@ -24,6 +25,8 @@ const GEMMA3_27B_LAYERS: u64 = 62;
 pub(super) struct Configuration {
     pub(super) json: Value,
     pub(super) heads: Heads,
+    /// What should be told of the file.
+    pub(super) remarks: Vec<String>,
 }
 
 impl Configuration {
@@ -31,6 +34,10 @@ impl Configuration {
     pub(super) fn read(file: &Parts, architecture: &str, family: Family) -> Result<Configuration, String> {
         let keys = Keys { file, metadata: file.metadata(), architecture };
         let mut config = keys.common()?;
+        let number = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let usual =
+            Usual { family, head_dim: number("head_dim"), context: number("max_position_embeddings") };
+        let remarks = usual.check(keys.metadata, architecture)?;
         let model_type = match family {
             // Mistral's files call themselves Llama; only the window tells.
             Family::Llama if keys.integer("attention.sliding_window")?.is_some() => "mistral",
@@ -55,7 +62,7 @@ impl Configuration {
         }
         let count = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
         let heads = Heads { queries: count("num_attention_heads"), keys: count("num_key_value_heads") };
-        Ok(Configuration { json: Value::Object(config), heads })
+        Ok(Configuration { json: Value::Object(config), heads, remarks })
     }
 }
 
@@ -204,21 +211,32 @@ impl Keys<'_> {
             let mut divisors = vec![0.0; found.tensor.elements()];
             let whole = 0..divisors.len();
             self.file.decode(found, whole, &mut divisors).map_err(|error| error.to_string())?;
+            if let Some(factor) = self.rope_factor()?.filter(|&factor| factor != 1.0 && factor != 0.0) {
+                return Err(format!(
+                    "{:?} is {factor} beside the tensor rope_freqs.weight; both at once are not supported",
+                    self.key("rope.scaling.factor")
+                ));
+            }
             return Ok(Some(json!({"rope_type": "divisors", "divisors": divisors})));
         }
         let name = self.key("rope.scaling.type");
         let kind = self.metadata.text(&name).map_err(|error| error.to_string())?;
-        let factor = match self.float("rope.scaling.factor")? {
-            // Files before the key of the type had only this one.
-            None => self.float("rope.scale_linear")?,
-            factor => factor,
-        };
+        let factor = self.rope_factor()?;
         Ok(match (kind, factor) {
             (Some("none"), _) | (None, None) => None,
             (None | Some("linear"), Some(factor)) => Some(json!({"rope_type": "linear", "factor": factor})),
             (Some("yarn"), factor) => Some(self.yarn(factor)?),
             (Some(kind), _) => Some(json!({"rope_type": kind})),
         })
+    }
+
+    /// By how much positions are stretched, where the file says it.
+    fn rope_factor(&self) -> Result<Option<f64>, String> {
+        match self.float("rope.scaling.factor")? {
+            // Files before the key of the type had only this one.
+            None => self.float("rope.scale_linear"),
+            factor => Ok(factor),
+        }
     }
 
     /// YaRN, whose files leave out what has its usual value.
@@ -233,8 +251,7 @@ impl Keys<'_> {
         set("beta_fast", self.float("rope.scaling.yarn_beta_fast")?.map(Value::from));
         set("beta_slow", self.float("rope.scaling.yarn_beta_slow")?.map(Value::from));
         // Few models have other values than these, which change nothing.
-        let usual: [(&str, &[f64]); 4] = [
-            ("attn_factor", &[1.0]),
+        let usual: [(&str, &[f64]); 3] = [
             ("yarn_ext_factor", &[1.0, -1.0]),
             ("yarn_attn_factor", &[1.0]),
             ("yarn_log_multiplier", &[0.0]),
@@ -309,6 +326,14 @@ impl Keys<'_> {
         }
         let global = config.get("head_dim").cloned().unwrap_or_default();
         if let Some(local) = self.integer("attention.key_length_swa")? {
+            for key in ["attention.value_length_swa", "rope.dimension_count_swa"] {
+                if let Some(size) = self.integer(key)?.filter(|&size| size != local) {
+                    let key = self.key(key);
+                    return Err(format!(
+                        "{key:?} is {size} where heads have {local}, which is not supported"
+                    ));
+                }
+            }
             config.insert("head_dim".into(), local.into());
         }
         config.insert("global_head_dim".into(), global);

@@ -12,12 +12,14 @@
 //! | Q2_K | 2 bits, groups of 16 | f32, with biases |
 //! | Q3_K, Q6_K | 3 and 6 bits around the middle, groups of 16 | f32; biases follow from them at load |
 //!
-//! To read a further architecture: its rows in `names`, and in `configuration` what its metadata says beyond the keys that
-//! all have.
+//! To read a further architecture: its rows in `names`, in `configuration` what its metadata says beyond the keys that
+//! all have, and those keys in `keys`.
 
 mod configuration;
+mod keys;
 mod names;
 mod parts;
+mod sampling;
 mod tokenizer;
 mod weights;
 
@@ -55,6 +57,10 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let configuration = Configuration::read(&file, name, names).map_err(wrong)?;
     let config = Config::new(configuration.json).map_err(|error| wrong(error.to_string()))?;
     let built = config.family().ok().and_then(family).ok_or_else(known)?;
+    let kind = metadata.text("general.type").map_err(|error| refused(error.to_string()))?;
+    if let Some(kind) = kind.filter(|&kind| kind != "model") {
+        return Err(wrong(format!("it holds no model but {kind:?} (general.type)")));
+    }
     let architecture = built.read(&config).map_err(|error| wrong(error.to_string()))?;
     let tokenizer = tokenizer::extract(file.first()).map_err(|error| refused(error.to_string()))?;
     let chat_templates = tokenizer::chat_templates(file.first());
@@ -76,6 +82,8 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         architecture: name.to_owned(),
         files,
     };
+    let generation_config = sampling::generation_config(metadata);
     let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, origin })
+    let remarks = configuration.remarks;
+    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin, remarks })
 }

@@ -62,6 +62,12 @@ const TOP: &[(&str, &str, &[Family])] = &[
 /// Tensors that say how positions turn; the second is an old name of what the configuration says as well.
 const ROPE: [&str; 2] = ["rope_freqs", "attn_rot_embd"];
 
+/// Whether a tensor says how positions turn.
+pub(super) fn is_rope(tensor: &str) -> bool {
+    let module = tensor.strip_suffix(".weight").unwrap_or(tensor);
+    ROPE.contains(&module.rsplit('.').next().unwrap_or(module))
+}
+
 impl Family {
     pub(super) fn of(architecture: &str) -> Option<Family> {
         Some(match architecture {

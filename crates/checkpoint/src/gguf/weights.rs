@@ -1,17 +1,18 @@
 //! The weights of a GGUF file, as architectures ask for them.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use pteron_gguf::GgufError;
+use pteron_gguf::{GgufError, Tensor};
 use pteron_models::parallel::{over_rows, threads_for};
 use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource, encode};
 use pteron_tensor::DType;
 use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, packed};
 
-use super::names::Family;
+use super::names::{Family, is_rope};
 use super::parts::{Found, Parts};
 
 /// Bytes of blocks taken apart at a time, and a little more where rows have to be moved.
@@ -213,6 +214,16 @@ impl WeightSource for GgufWeights {
             }
         }
         Ok(())
+    }
+
+    fn beyond(&self, weights: &HashSet<String>) -> Vec<String> {
+        let taken: HashSet<String> =
+            weights.iter().filter_map(|name| self.family.tensor_name(name)).collect();
+        let names = self.parts.tensors().map(Tensor::name);
+        let mut left: Vec<String> =
+            names.filter(|&name| !taken.contains(name) && !is_rope(name)).map(str::to_owned).collect();
+        left.sort_unstable();
+        left
     }
 
     fn stored_bytes(&self, name: &str) -> Option<u64> {

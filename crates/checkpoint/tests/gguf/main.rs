@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
+mod keys;
 mod split;
 mod tiny;
 

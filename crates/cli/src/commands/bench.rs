@@ -1,5 +1,6 @@
 //! `pteron bench`: how fast a language model runs here, and how fast it could.
 
+use crate::aside::{Aside, check_place};
 use crate::bench::figures::{number, seconds};
 use crate::bench::machine;
 use crate::bench::matrix::{self, Elements};
@@ -10,6 +11,7 @@ use crate::bench::timeline;
 use crate::bench::traffic::Traffic;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::form::{self, Wanted};
 use crate::output::{Align, Json, Output, Table, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -136,6 +138,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let options = arguments.engine.options(Precision::Fast)?;
     let threads = arguments.engine.threads();
     let source = Source::of(arguments, &plan)?;
+    if let Some(timeline) = &arguments.timeline {
+        check_place(timeline, &[source.path().to_owned()])?;
+    }
 
     machine::forget_peak();
     let start = Instant::now();
@@ -209,6 +214,7 @@ impl Source {
     fn of(arguments: &Arguments, plan: &Plan) -> Result<Source, Failure> {
         let Some(shape) = &arguments.shape else {
             let path = arguments.model.clone().unwrap_or_default();
+            form::check(&path, Wanted::Program)?;
             return Ok(Source { name: path.display().to_string(), path, _made: None });
         };
         let shape = synthetic::shape(shape)?;
@@ -224,7 +230,10 @@ impl Source {
             ..ModelOptions::default()
         };
         let (path, made) = match &arguments.save {
-            Some(path) => (path.clone(), None),
+            Some(path) => {
+                check_place(path, &[])?;
+                (path.clone(), None)
+            }
             None => {
                 let file = tempfile::Builder::new().prefix("pteron-bench-").suffix(".pte").tempfile();
                 let made =
@@ -263,7 +272,7 @@ fn profiled(arguments: &Arguments, bench: &Bench<'_>, name: &str) -> Result<Vec<
     let kinds = profile.kinds(bench.read_limit);
     if let Some(path) = &arguments.timeline {
         let picture = timeline::render(name, &profile, &kinds);
-        crate::aside::Aside::write(path, |out| out.write_all(picture.as_bytes()))?.land()?;
+        Aside::write(path, |out| out.write_all(picture.as_bytes()))?.land()?;
     }
     Ok(kinds)
 }

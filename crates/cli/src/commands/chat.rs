@@ -2,6 +2,7 @@
 
 use crate::bench::machine;
 use crate::failure::{self, Failure};
+use crate::home::Home;
 use crate::output::{Output, complain};
 use crate::talk::choosing::Choosing;
 use crate::talk::editor::Editor;
@@ -9,7 +10,9 @@ use crate::talk::interrupt;
 use crate::talk::load::{Loaded, Loading};
 use crate::talk::orders::{self, Line, Order};
 use clap::ValueEnum;
-use pteron_llm::{Conversation, FinishReason, GenerateOptions, Stats, WhenFull};
+use pteron_llm::conversation::StoreError;
+use pteron_llm::{Answer, Conversation, FinishReason, GenerateOptions, LlmError, Stats, Voice, WhenFull};
+use pteron_registry::Platform;
 use pteron_runtime::RunControl;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -20,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Talk to a language model
 ///
 /// Every turn reads only what is new. Ctrl-C stops an answer, Ctrl-D ends the conversation; `/help` lists what else can
-/// be typed. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
+/// be typed. With `--temperature 0` a question gets the same answer each time that it is asked at the same place, by
+/// `/regenerate` too, at every `--precision` and as long as `--threads` and the other options stay. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron chat
@@ -35,8 +39,8 @@ pub(crate) struct Arguments {
     /// Go on with a conversation that `/save` wrote
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     resume: Option<PathBuf>,
-    /// When the context is full: leave the oldest turns out, or say no more
-    #[arg(long, value_enum, default_value = "slide")]
+    /// When the context is full: say so and wait for `/drop`, or leave the oldest turns out
+    #[arg(long, value_enum, default_value = "stop")]
     when_full: Full,
     #[command(flatten)]
     choosing: Choosing,
@@ -47,16 +51,18 @@ pub(crate) struct Arguments {
 /// `--when-full`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Full {
-    Slide,
     Stop,
+    #[value(alias = "slide")]
+    Drop,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::Answer, Failure> {
     let loaded = arguments.loading.load(arguments.model.as_deref())?;
     let mut chat = Chat::new(arguments, &loaded)?;
+    loaded.keep();
     let mut editor = Editor::new()?;
     if editor.interactive() {
-        complain(&format!("{}: /help lists what can be typed\n", loaded.path.display()));
+        complain(&format!("{}: /help lists what can be typed\n", chat.model));
     }
     while let Some(line) = editor.line()? {
         if chat.take(&line, out)?.is_break() {
@@ -69,6 +75,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
 
 /// A conversation and those that were put aside.
 struct Chat {
+    /// What the model is called.
+    model: String,
     conversation: Conversation,
     aside: HashMap<String, Conversation>,
     options: GenerateOptions,
@@ -78,18 +86,22 @@ struct Chat {
 
 impl Chat {
     fn new(arguments: &Arguments, loaded: &Loaded) -> Result<Chat, Failure> {
-        let options = arguments.choosing.options(loaded.end_tokens());
+        let options = arguments.choosing.options(loaded);
         let full = match arguments.when_full {
-            Full::Slide => WhenFull::Slide,
+            Full::Drop => WhenFull::Slide,
             Full::Stop => WhenFull::Stop,
         };
-        let (decoder, voice) = (loaded.decoder(options.seed)?, loaded.voice()?.clone());
-        let mut conversation = Conversation::new(decoder, voice, arguments.system.clone(), full);
-        if let Some(path) = &arguments.resume {
-            conversation.load(path).map_err(Failure::new)?;
-        }
+        let model = name_of(arguments.model.as_deref());
+        let special_tokens = arguments.choosing.special_tokens().unwrap_or_default();
+        let voice = Voice { special_tokens, ..loaded.voice()?.clone() };
+        let decoder = loaded.decoder(options.seed)?;
+        let conversation = Conversation::new(decoder, voice, arguments.system.clone(), full).with(&model);
         let (aside, interrupted) = (HashMap::new(), interrupt::listen()?);
-        Ok(Chat { conversation, aside, options, interrupted, stats: None })
+        let mut chat = Chat { model, conversation, aside, options, interrupted, stats: None };
+        if let Some(path) = &arguments.resume {
+            chat.load(path).map_err(Failure::new)?;
+        }
+        Ok(chat)
     }
 
     /// Does what a line asks for; `Break` to leave. What goes wrong is told and does not end the chat.
@@ -139,13 +151,31 @@ impl Chat {
                 true => complain("write a file's name behind /save\n"),
                 false => tell(self.conversation.save(Path::new(rest)), "saved"),
             },
-            Order::Load => tell(self.conversation.load(Path::new(rest)), "loaded"),
+            Order::Load => tell(self.load(Path::new(rest)), "loaded"),
             Order::Clear => self.conversation.clear(),
+            Order::Drop => match rest.parse() {
+                Ok(turns) => {
+                    let dropped = self.conversation.drop_oldest(turns);
+                    let left = self.conversation.turns().len() - self.conversation.hidden();
+                    complain(&format!("{dropped} turns are left out; the model is shown the last {left}\n"));
+                }
+                Err(_) => complain("write behind /drop how many of the oldest turns are left out\n"),
+            },
             Order::Stats => match &self.stats {
-                Some(stats) => complain(&format!("{}\n{}\n", stats.summary(), stats.observer_line())),
+                Some(stats) => complain(&format!("{}\n", stats.details())),
                 None => complain("nothing has been answered yet\n"),
             },
             Order::Quit => {}
+        }
+        Ok(())
+    }
+
+    /// Goes on with the conversation in a file; whether another model held it is told.
+    fn load(&mut self, path: &Path) -> Result<(), StoreError> {
+        let other = self.conversation.load(path)?;
+        if let Some(other) = other {
+            let other = if other.is_empty() { "another model" } else { other.as_str() };
+            complain(&format!("this conversation was held with {other}; {} goes on with it\n", self.model));
         }
         Ok(())
     }
@@ -180,6 +210,7 @@ impl Chat {
                 ControlFlow::Break(())
             }
         };
+        let hidden = self.conversation.hidden();
         let answer = self.conversation.say(text, &self.options, None, &mut show, &control);
         self.interrupted.store(false, Ordering::SeqCst);
         if let Some(failure) = closed {
@@ -189,18 +220,54 @@ impl Chat {
         out.flush()?;
         match answer {
             Ok(mut answer) => {
-                match answer.finish_reason {
-                    FinishReason::Stop => {}
-                    FinishReason::Length => complain("(cut off: no room for more)\n"),
-                    FinishReason::Cancelled => complain("(stopped)\n"),
+                if self.conversation.hidden() > hidden {
+                    let left_out = self.conversation.hidden();
+                    complain(&format!("(the context is full: the {left_out} oldest turns are left out)\n"));
                 }
+                complain(&self.ending(&answer));
                 answer.stats.peak_bytes = machine::peak_bytes();
                 self.stats = Some(answer.stats);
+            }
+            Err(error @ LlmError::ContextFull { .. }) => {
+                let help = "`/drop N` leaves the N oldest turns out; `--when-full drop` does so by itself";
+                complain(&Failure::new(error).hint(help).render());
             }
             Err(error) => complain(&Failure::from(error).render()),
         }
         Ok(())
     }
+
+    /// Why an answer is shorter than the model wanted it, if it is.
+    fn ending(&self, answer: &Answer) -> String {
+        match (answer.finish_reason, self.options.max_new, self.conversation.decoder().context()) {
+            (FinishReason::Stop, ..) => String::new(),
+            (FinishReason::Cancelled, ..) => "(stopped)\n".to_owned(),
+            (FinishReason::Length, Some(most), _) if answer.tokens.len() >= most => {
+                format!("(cut off after {most} tokens, as --max-new has it)\n")
+            }
+            (FinishReason::Length, _, Some(context)) => {
+                format!("(cut off: the context of {context} tokens is full; /drop N makes room)\n")
+            }
+            (FinishReason::Length, _, None) => "(cut off)\n".to_owned(),
+        }
+    }
+}
+
+/// What a model is called: its name, or that of its file.
+fn name_of(model: Option<&str>) -> String {
+    let path = model.map(Path::new).filter(|path| path.exists());
+    if let Some(name) = path.and_then(Path::file_name) {
+        return name.to_string_lossy().into_owned();
+    }
+    let registered = || {
+        let home = Home::open().ok()?;
+        let found = match model {
+            Some(name) => home.registry.model(name).ok()?,
+            None => home.registry.default_model(&Platform::here()).ok()?,
+        };
+        Some(found.name.clone())
+    };
+    registered().unwrap_or_else(|| model.unwrap_or("the default model").to_owned())
 }
 
 fn tell<E: std::fmt::Display>(result: Result<(), E>, done: &str) {

@@ -1,5 +1,6 @@
 //! `pteron compile`: exported programs of PyTorch as one `.pte` program.
 
+use crate::aside::check_place;
 use crate::failure::{Answer, Failure};
 use crate::output::{Output, count};
 use clap::ValueEnum;
@@ -86,6 +87,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         return Err(Failure::usage(format!("there is no pass `{stage}`"))
             .hint(format!("passes: {}", known.join(", "))));
     }
+    let inputs: Vec<PathBuf> =
+        arguments.sources.iter().map(|source| named_file(source).1.to_owned()).collect();
+    check_place(&arguments.output, &inputs)?;
     let programs = read_all(&arguments.sources)?;
     let sources = programs.iter().map(|(name, program)| Source { name, program });
     let options = Options {
@@ -148,17 +152,22 @@ fn metadata(text: &str) -> Result<(String, Metadata), Failure> {
     Ok((name.to_owned(), value))
 }
 
+/// `[NAME=]FILE`.
+fn named_file(source: &str) -> (Option<&str>, &Path) {
+    match source.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !name.contains(['/', '\\']) => {
+            (Some(name), Path::new(path))
+        }
+        _ => (None, Path::new(source)),
+    }
+}
+
 /// Reads every source; several programs of one archive are methods by their names in it.
 fn read_all(sources: &[String]) -> Result<Vec<(String, ExportedProgram)>, Failure> {
     let mut programs = Vec::new();
     for source in sources {
-        let (name, path) = match source.split_once('=') {
-            Some((name, path)) if !name.is_empty() && !name.contains(['/', '\\']) => {
-                (Some(name), Path::new(path))
-            }
-            _ => (None, Path::new(source)),
-        };
-        let package = pt2::open(path, &Limits::default()).map_err(|error| Failure::in_file(path, error))?;
+        let (name, path) = named_file(source);
+        let package = pt2::open(path, &Limits::own()).map_err(|error| Failure::in_file(path, error))?;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         match (package.programs(), name) {
             ([program], name) => {

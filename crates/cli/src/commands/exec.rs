@@ -3,11 +3,13 @@
 use crate::aside::Aside;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::form::{self, Wanted};
 use crate::inspect::preview;
 use crate::output::{Align, Output, Table};
 use crate::tensors::{read_safetensors, write_safetensors};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
+use pteron_llm::LanguageModel;
 use pteron_runtime::{ArgumentKind, DataFile, MethodInfo, Precision, Program, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor, npy};
 use std::collections::BTreeMap;
@@ -47,11 +49,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let inputs = read_inputs(&arguments.inputs)?;
+    let limits = arguments.engine.limits();
+    let inputs = read_inputs(&arguments.inputs, &limits)?;
     let options = arguments.engine.options(Precision::Exact)?;
-    let files = Files::open(arguments)?;
+    let files = Files::open(arguments, &limits)?;
     let program = Program::load(&files.name(), files.program.to_bytes(), &files.data(), &options)?;
     let method = method(&program, arguments.method.as_deref())?;
+    let inputs = fitted(inputs, method);
+    check_text(&program, &inputs)?;
     let target = arguments.output.as_deref().map(Target::of);
     if let Some(target) = &target {
         target.check(method)?;
@@ -80,9 +85,11 @@ struct Files {
 }
 
 impl Files {
-    fn open(arguments: &Arguments) -> Result<Files, Failure> {
-        let limits = Limits::default();
-        let open = |path: &PathBuf| MappedFile::open(path, &limits).map_err(Failure::new);
+    fn open(arguments: &Arguments, limits: &Limits) -> Result<Files, Failure> {
+        let open = |path: &PathBuf| {
+            form::check(path, Wanted::Program)?;
+            MappedFile::open(path, limits).map_err(Failure::new)
+        };
         Ok(Files {
             program: open(&arguments.file)?,
             data: arguments.data.iter().map(open).collect::<Result<_, _>>()?,
@@ -117,8 +124,55 @@ fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodIn
     }
 }
 
+/// Inputs as a method takes them: a number becomes a tensor where a tensor of one element will do.
+fn fitted(inputs: Vec<Value>, method: &MethodInfo) -> Vec<Value> {
+    let mut wanted = method.inputs.iter().map(|argument| &argument.kind);
+    inputs
+        .into_iter()
+        .map(|value| match wanted.next() {
+            Some(ArgumentKind::Tensor { dtype, dims }) if dims.iter().all(|dim| dim.min <= 1) => {
+                element(&value, *dtype, vec![1; dims.len()]).map_or(value, Value::from)
+            }
+            _ => value,
+        })
+        .collect()
+}
+
+/// A number as a tensor of one element; `None` where the dtype is not one of such numbers.
+fn element(value: &Value, dtype: DType, shape: Vec<usize>) -> Option<HostTensor> {
+    match (value, dtype) {
+        (Value::Int(number), DType::I64) => HostTensor::from_slice(shape, &[*number]),
+        (Value::Int(number), DType::I32) => HostTensor::from_slice(shape, &[i32::try_from(*number).ok()?]),
+        (Value::Float(number), DType::F32) => HostTensor::from_slice(shape, &[*number as f32]),
+        (Value::Float(number), DType::F64) => HostTensor::from_slice(shape, &[*number]),
+        (Value::Bool(truth), DType::Bool) => HostTensor::from_bools(shape, &[*truth]),
+        _ => return None,
+    }
+    .ok()
+}
+
+/// Refuses token ids and positions below zero: ops that count from the end would take them for others.
+fn check_text(program: &Program, inputs: &[Value]) -> Result<(), Failure> {
+    let reads_text = LanguageModel::new(program.clone()).is_ok_and(|model| model.context().is_some());
+    if !reads_text {
+        return Ok(());
+    }
+    for (position, value) in inputs.iter().enumerate() {
+        let Value::Tensor(tensor) = value else { continue };
+        let whole = tensor.as_slice::<i64>().map(<[i64]>::to_vec);
+        let whole = whole
+            .or_else(|_| tensor.as_slice::<i32>().map(|list| list.iter().map(|&id| id.into()).collect()));
+        if let Some(below) = whole.ok().and_then(|list| list.into_iter().find(|&number| number < 0)) {
+            return Err(Failure::new(format!(
+                "input {position} holds {below}; token ids and positions are 0 or more"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The inputs in the program's order.
-fn read_inputs(given: &[String]) -> Result<Vec<Value>, Failure> {
+fn read_inputs(given: &[String], limits: &Limits) -> Result<Vec<Value>, Failure> {
     let mut placed: BTreeMap<usize, Value> = BTreeMap::new();
     let mut in_order = Vec::new();
     let mut keyed: Option<&str> = None;
@@ -129,10 +183,11 @@ fn read_inputs(given: &[String]) -> Result<Vec<Value>, Failure> {
             if let Some(first) = keyed.replace(text) {
                 return Err(Failure::usage(format!("{first} and {text}: only one .safetensors is taken")));
             }
-            placed = keyed_inputs(Path::new(text))?;
+            placed = keyed_inputs(Path::new(text), limits)?;
         } else if text.ends_with(".npy") {
             let path = Path::new(text);
-            let tensor = npy::read(&read(path)?).map_err(|problem| Failure::in_file(path, problem))?;
+            let tensor =
+                npy::read(&read(path, limits)?).map_err(|problem| Failure::in_file(path, problem))?;
             in_order.push(tensor.into());
         } else {
             return Err(Failure::usage(format!("`{text}` is not an input"))
@@ -164,8 +219,9 @@ fn article(kind: &str) -> String {
     if kind == "int" { "an int of 64 bits".into() } else { format!("a {kind}") }
 }
 
-fn keyed_inputs(path: &Path) -> Result<BTreeMap<usize, Value>, Failure> {
-    let tensors = read_safetensors(&read(path)?).map_err(|problem| Failure::in_file(path, problem))?;
+fn keyed_inputs(path: &Path, limits: &Limits) -> Result<BTreeMap<usize, Value>, Failure> {
+    let tensors =
+        read_safetensors(&read(path, limits)?).map_err(|problem| Failure::in_file(path, problem))?;
     let position = |key: &str| key.strip_prefix("in.")?.parse::<usize>().ok();
     let inputs = tensors.into_iter().map(|(key, tensor)| match position(&key) {
         Some(at) => Ok((at, tensor.into())),
@@ -174,9 +230,9 @@ fn keyed_inputs(path: &Path) -> Result<BTreeMap<usize, Value>, Failure> {
     inputs.collect()
 }
 
-fn read(path: &Path) -> Result<pteron_tensor::Bytes, Failure> {
+fn read(path: &Path, limits: &Limits) -> Result<pteron_tensor::Bytes, Failure> {
     // Copied, never mapped: an input that changes while we run would be nobody's fault but ours.
-    MappedFile::read(path, &Limits::default()).map(|file| file.to_bytes()).map_err(Failure::new)
+    MappedFile::read(path, limits).map(|file| file.to_bytes()).map_err(Failure::new)
 }
 
 /// Where outputs go.
@@ -287,11 +343,11 @@ mod tests {
     use super::*;
 
     fn shown(given: &[String]) -> Vec<String> {
-        read_inputs(given).unwrap().iter().map(Value::describe).collect()
+        read_inputs(given, &Limits::untrusted()).unwrap().iter().map(Value::describe).collect()
     }
 
     fn refused(given: &[String]) -> String {
-        read_inputs(given).unwrap_err().message().to_owned()
+        read_inputs(given, &Limits::untrusted()).unwrap_err().message().to_owned()
     }
 
     #[test]

@@ -1,18 +1,24 @@
 //! `pteron export`: a published model as one `.pte` program.
 
+use crate::aside::check_place;
+use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
-use crate::output::{Align, Output, Table, count, size};
+use crate::form::{self, Wanted};
+use crate::output::{Align, Output, Table, complain, count, size};
+use crate::talk::find;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress};
+use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress, gguf};
 use pteron_models::{Handling, KvCache, Logits, Method, Packing, Quantization, Rule, WeightReport};
+use pteron_runtime::Precision;
 use pteron_tensor::DType;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// Export a published model (Hugging Face folder or GGUF) as a program (.pte)
 ///
-/// Tokenizer, chat template and provenance travel inside, so that `pteron run --model model.pte` needs no other file.
+/// Tokenizer, chat template, generation_config.json and provenance travel inside, so that `pteron run --model model.pte`
+/// needs no other file.
 /// Weights are streamed tensor by tensor, the result lands by rename, and the same input gives the same bytes. Weights
 /// that come quantised (MLX, torchao, GGUF) are taken as they are unless --quantize asks for something else.
 #[derive(Debug, clap::Args)]
@@ -21,11 +27,12 @@ use std::path::PathBuf;
   pteron export Llama-3.2-1B -o llama.pte --quantize 4w --group-size 64 --report
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
   pteron export model-Q4_K_M.gguf -o model.pte --context 8192
+  pteron export smollm2-135m -o smollm2.pte
 
 Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text).")]
 pub(crate) struct Arguments {
-    /// Hugging Face folder (config.json with safetensors), or a GGUF file
-    source: PathBuf,
+    /// Hugging Face folder (config.json with safetensors), a GGUF file, or a name that `pteron list` shows
+    source: String,
     /// The program to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -49,6 +56,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens of the largest input [default: 512]
+    ///
+    /// Models with longrope have two lists of factors: inputs that end within the context of the first training are turned
+    /// by the short list, inputs that end beyond it by the long one. A long prompt is read in inputs of this many tokens, so
+    /// that its beginning is turned by the short list unless all of it is one input.
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
     /// Where keys and values are kept: in buffers of the graph, or in the session's cache, which grows with use
@@ -105,15 +116,35 @@ impl Arguments {
             logits: if self.all_logits { Logits::Both } else { Logits::Last },
         }
     }
+
+    /// Options that would be passed over in silence.
+    fn check(&self) -> Result<(), Failure> {
+        let quantises = self.quantize.is_some() || self.rule.iter().any(|rule| rule.scheme.is_some());
+        let idle = match (self.group_size, self.method) {
+            _ if quantises => return Ok(()),
+            (Some(_), _) => "--group-size",
+            (None, Method::Hqq) if !self.portable => "--method",
+            (None, Method::Hqq | Method::MinMax) => return Ok(()),
+        };
+        Err(Failure::usage(format!("`{idle}` says how matrices are quantised, and nothing asks for that"))
+            .hint("add `--quantize 4w`, or a `--rule`"))
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let checkpoint = Checkpoint::open(&arguments.source).map_err(failure)?;
+    arguments.check()?;
+    let source = find::published(&arguments.source, &Engine::default().options(Precision::Exact)?)?;
+    check_place(&arguments.output, &gguf::files(&source))?;
+    form::check(&source, Wanted::Checkpoint)?;
+    let checkpoint = Checkpoint::open(&source).map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
     let bar = bar(export.weight_bytes());
     let mut show = |progress: Progress| bar.set_position(progress.written);
     let bytes = export.write_file(&arguments.output, &mut show).map_err(failure)?;
     bar.finish_and_clear();
+    for remark in export.remarks() {
+        complain(&format!("note: {remark}\n"));
+    }
     if arguments.report {
         report(&export.reports(), out)?;
     }
@@ -179,6 +210,6 @@ fn bar(bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    let style = ProgressStyle::with_template("{bar:20} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

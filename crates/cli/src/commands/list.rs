@@ -1,9 +1,10 @@
 //! `pteron list`: models that have a name, and which of them are here.
 
 use crate::failure::{Answer, Failure};
-use crate::home::Home;
+use crate::home::{Home, table};
 use crate::output::{Align, Json, Output, Table, size};
-use pteron_registry::{Conversion, FileKind, Identity, Installed, Model, Platform, Sha256, Variant};
+use crate::talk::convert::FORMAT;
+use pteron_registry::{Conversion, FileKind, Identity, Installed, Model, Platform, Sha256, Unused, Variant};
 use serde::Serialize;
 
 /// Show models that can be had by name, and which of them are here
@@ -30,6 +31,15 @@ struct Report {
     models: Vec<ModelRow>,
     /// Programs that were converted from other files.
     other_conversions: Vec<ConversionRow>,
+    /// What `pteron rm --unused` removes.
+    unused: Vec<UnusedRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnusedRow {
+    what: String,
+    why: String,
+    bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,6 +65,8 @@ struct VariantRow {
     sha256: Option<Sha256>,
     sources: Vec<String>,
     installed: Option<InstalledRow>,
+    /// Whether it was fetched and is not whole any more.
+    damaged: bool,
     /// Bytes of a download that was begun and not finished.
     partial_bytes: Option<u64>,
     converted: Vec<ConversionRow>,
@@ -97,18 +109,22 @@ fn report(home: &Home) -> Result<Report, Failure> {
     let default = home.registry.default_model(&Platform::here())?;
     let mut installed = home.store.list()?;
     let mut partials = home.store.partials()?;
+    let unused = home.store.unused(FORMAT)?;
+    let is_used = |made: &Conversion| unused.iter().all(|unused| !made.path.starts_with(&unused.place));
     let mut conversions = home.store.conversions()?;
+    conversions.retain(is_used);
     let mut models = Vec::new();
     for model in home.registry.models() {
         let mut variants = Vec::new();
         for variant in &model.variants {
             let is_it = |name: &str, form: &str| name == model.name && form == variant.name;
             let here = home.store.installed(variant)?;
+            let damaged = home.store.is_damaged(variant)?;
             installed.retain(|other| !is_it(&other.model, &other.variant));
             let partial = partials.iter().position(|partial| is_it(&partial.model, &partial.variant));
             let partial_bytes = partial.map(|at| partials.remove(at).bytes);
             let converted = converted(home, here.as_ref(), &mut conversions)?;
-            variants.push(VariantRow::new(variant, here, partial_bytes, converted));
+            variants.push(VariantRow { damaged, ..VariantRow::new(variant, here, partial_bytes, converted) });
         }
         models.push(ModelRow::new(model, model.name == default.name, variants));
     }
@@ -119,7 +135,9 @@ fn report(home: &Home) -> Result<Report, Failure> {
     let other_conversions = conversions.into_iter().map(ConversionRow::new).collect();
     let store = &home.store;
     let (folder, bytes) = (store.root().display().to_string(), store.bytes());
-    Ok(Report { folder, bytes, free_bytes: store.free_bytes(), models, other_conversions })
+    let row = |Unused { what, why, bytes, .. }| UnusedRow { what, why: why.to_string(), bytes };
+    let (free_bytes, unused) = (store.free_bytes(), unused.into_iter().map(row).collect());
+    Ok(Report { folder, bytes, free_bytes, models, other_conversions, unused })
 }
 
 /// What was made from a model; it is taken out of the list of all.
@@ -130,8 +148,8 @@ fn converted(
 ) -> Result<Vec<ConversionRow>, Failure> {
     let Some(here) = here else { return Ok(Vec::new()) };
     let own = home.store.conversions_of(&Identity::of_installed(here))?;
-    all.retain(|conversion| own.iter().all(|own| own.path != conversion.path));
-    Ok(own.into_iter().map(ConversionRow::new).collect())
+    let is_own = |made: &mut Conversion| own.iter().any(|own| own.path == made.path);
+    Ok(all.extract_if(.., is_own).map(ConversionRow::new).collect())
 }
 
 impl ModelRow {
@@ -157,6 +175,7 @@ impl ModelRow {
             sha256: Some(here.record.sha256),
             sources: vec![here.record.source.clone()],
             installed: Some(InstalledRow::new(&here)),
+            damaged: false,
             partial_bytes: None,
             converted,
         };
@@ -188,18 +207,9 @@ impl VariantRow {
             sha256: variant.sha256.or(here.as_ref().map(|here| here.record.sha256)),
             sources: variant.sources.iter().map(ToString::to_string).collect(),
             installed: here.as_ref().map(InstalledRow::new),
+            damaged: false,
             partial_bytes,
             converted,
-        }
-    }
-
-    fn state(&self) -> String {
-        let made: u64 = self.converted.iter().map(|made| made.bytes).sum();
-        match (&self.installed, self.partial_bytes) {
-            (Some(_), _) if made > 0 => format!("here, converted {}", size(made)),
-            (Some(_), _) => "here".to_owned(),
-            (None, Some(bytes)) => format!("{} of it, `pteron pull` goes on", size(bytes)),
-            (None, None) => String::new(),
         }
     }
 }
@@ -225,45 +235,50 @@ impl ConversionRow {
 }
 
 fn render(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        Align::Left,
-        Align::Left,
-        Align::Left,
-        Align::Right,
-        Align::Left,
-        Align::Left,
-        Align::Left,
-    ]);
-    table.row(["MODEL", "VARIANT", "KIND", "SIZE", "LICENCE", "BACKENDS", "STATE"]);
+    let mut rows = Vec::new();
     for model in &report.models {
         for variant in &model.variants {
-            let mark = if model.default { " (default)" } else { "" };
-            table.row([
-                format!("{}{mark}", model.name),
-                variant.name.clone(),
-                kind(variant.kind).to_owned(),
-                variant.size.map_or_else(|| "not stated".to_owned(), size),
-                model.licence.clone().unwrap_or_else(|| "unknown".to_owned()),
-                if variant.backends.is_empty() { "any".to_owned() } else { variant.backends.join(", ") },
-                variant.state(),
-            ]);
+            rows.push(table::Row {
+                model: model.name.clone(),
+                variant: variant.name.clone(),
+                bytes: variant.size,
+                licence: model.licence.clone(),
+                backends: variant.backends.clone(),
+                here: variant.installed.is_some(),
+                damaged: variant.damaged,
+                partial_bytes: variant.partial_bytes,
+                converted_bytes: variant.converted.iter().map(|made| made.bytes).sum(),
+            });
         }
     }
-    out.line(table.render(0))?;
-    let mut others = Table::new(&[Align::Left, Align::Right, Align::Left]);
-    for made in &report.other_conversions {
-        others.row([&made.from, &size(made.bytes), &made.options]);
+    out.line(table::models(&rows, out.columns()))?;
+    let others = report.other_conversions.iter().map(|made| (made.from.as_str(), made.bytes));
+    let others = table::conversions(others).render_within(2, out.columns());
+    if !others.is_empty() {
+        out.blank()?;
+        out.line("converted from other files")?;
+        out.line(others)?;
     }
-    out.section("converted from other files", &others)?;
+    let mut unused = Table::new(&[Align::Left, Align::Right, Align::Left]);
+    for row in &report.unused {
+        unused.row([&row.what, &size(row.bytes), &row.why]);
+    }
+    let unused = unused.render_within(2, out.columns());
+    if !unused.is_empty() {
+        out.blank()?;
+        out.line("no longer used (`pteron rm --unused` removes it)")?;
+        out.line(unused)?;
+    }
     out.blank()?;
+    if let Some(model) = report.models.iter().find(|model| model.default) {
+        out.line(format!("default: {}", model.name))?;
+    }
+    if rows.iter().any(|row| row.partial_bytes.is_some()) {
+        out.line("`pteron pull NAME` goes on with what was fetched in part")?;
+    }
+    if rows.iter().any(|row| row.damaged) {
+        out.line("`pteron pull NAME` fetches what is damaged again")?;
+    }
     let free = report.free_bytes.map(|free| format!(", {} free", size(free))).unwrap_or_default();
     out.line(format!("{}: {}{free}", report.folder, size(report.bytes)))
-}
-
-fn kind(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Gguf => "gguf",
-        FileKind::Folder => "folder",
-        FileKind::Pte => "pte",
-    }
 }

@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let mut decoder = loaded.decoder(0)?;
     let mut fast = fast.map(|fast| fast.decoder(0)).transpose()?;
     let windows = arguments.windows(&text, &loaded, &decoder)?;
+    loaded.keep();
     let control = RunControl { cancel: Some(interrupt::listen()?), ..RunControl::default() };
     let progress = bar(windows.len() as u64);
     let start = Instant::now();
@@ -157,6 +158,6 @@ fn bar(windows: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} window {pos} of {len}, {eta} left, perplexity {msg}");
+    let style = ProgressStyle::with_template("{bar:16} window {pos} of {len}, {eta}, perplexity {msg}");
     ProgressBar::new(windows).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::home::Home;
 use crate::output::{Output, count, size};
-use pteron_registry::{FileKind, Resolution};
+use pteron_registry::{FileKind, Identity, Resolution};
 use pteron_runtime::Precision;
 
 /// Fetch a model by name
@@ -16,7 +16,7 @@ use pteron_runtime::Precision;
   pteron pull                              the default model
   pteron pull gemma3-270m
   pteron pull gemma4_e2b --backend mlx     the variant for a backend, also of another machine
-  pteron pull smollm2-135m --check         read what is here again and compare its hash
+  pteron pull smollm2-135m --check         read what is here again, also what was converted, and compare
 
 PTERON_HOME names the folder for models and settings; HF_TOKEN is sent to the Hugging Face hub.")]
 pub(crate) struct Arguments {
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// The backend that it is for [default: the one that would run it here]
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// If it is here already, read all of it and compare its hash
+    /// If it is here already, read all of it and what was converted from it, and compare hashes
     #[arg(long)]
     check: bool,
 }
@@ -43,6 +43,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
             out.line(format!("{}: changed since it was fetched: {}", variant.id(), changed.join(", ")))?;
             out.line(format!("`pteron rm {}`, then `pteron pull {}` fetch it anew", model.name, model.name))?;
             return Ok(Answer::No);
+        }
+        if home.store.mend(&Identity::of_installed(installed))? {
+            out.line(
+                "what was converted from it was damaged and is removed; the next run converts it again",
+            )?;
         }
     }
     let was_here = here.is_some();

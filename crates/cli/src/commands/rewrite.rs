@@ -1,6 +1,6 @@
 //! `pteron rewrite`: a file written again, table by table or through the graph.
 
-use crate::aside::Aside;
+use crate::aside::{Aside, check_place};
 use crate::failure::{Answer, Failure};
 use crate::file::{Content, File};
 use crate::rewrite;
@@ -29,12 +29,14 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
+    // The source itself is a fair place: all of it has been read, and checked, before the result lands by rename.
+    check_place(&arguments.target, &[])?;
     let file = File::open(&arguments.source)?;
     let in_source = |problem: String| Failure::in_file(&arguments.source, problem);
     let aside = match &file.content {
         Content::Pte(pte) => {
             let rewritten = match arguments.through_graph {
-                true => rewrite::through_graph(pte, &Limits::default()),
+                true => rewrite::through_graph(pte, &Limits::own()),
                 false => rewrite::as_it_is(pte),
             };
             let rewritten = rewritten.map_err(in_source)?;

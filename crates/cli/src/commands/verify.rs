@@ -4,6 +4,7 @@ use super::inspect::read_data;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::{Content, File};
+use crate::form::{self, Wanted};
 use crate::inspect::portable_operators;
 use crate::output::{Output, count};
 use crate::rewrite::MLX;
@@ -49,7 +50,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         Err(error @ (FormatError::Io { .. } | FormatError::Changed { .. })) => {
             return Err(in_format(path, error));
         }
-        Err(error) => return report(&path.display().to_string(), &[error.to_string()], "", out),
+        Err(error) => {
+            let problem = form::mismatch(path, Wanted::Program).map(|(problem, _)| problem);
+            let problem = problem.unwrap_or_else(|| error.to_string());
+            return report(&path.display().to_string(), &[problem], "", out);
+        }
     };
     let name = path.display().to_string();
     let (problems, summary) = match &file.content {

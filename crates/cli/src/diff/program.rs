@@ -130,7 +130,7 @@ impl Methods<'_> {
 
 /// Compares what two payloads compute, and says so where only their slots differ.
 fn compare_payloads(place: &str, first: &[u8], second: &[u8], found: &mut Differences) {
-    let limits = Limits::default();
+    let limits = Limits::own();
     let (one, other) = match (Payload::decode(first, &limits), Payload::decode(second, &limits)) {
         (Ok(one), Ok(other)) => (one, other),
         (one, other) => {

@@ -62,6 +62,11 @@ fn memory() -> Option<(u64, u64)> {
     })
 }
 
+/// Memory in all.
+pub(crate) fn all_memory() -> Option<u64> {
+    memory().map(|(all, _)| all)
+}
+
 /// Memory that could be had without swapping.
 pub(crate) fn free_memory() -> Option<u64> {
     memory().map(|(_, free)| free)

@@ -6,7 +6,7 @@ mod machine;
 mod need;
 mod render;
 
-pub(crate) use machine::free_memory;
+pub(crate) use machine::{all_memory, free_memory};
 pub(crate) use render::render;
 
 use crate::engine::Engine;

@@ -5,11 +5,15 @@ use crate::failure::Failure;
 use crate::file::File;
 use crate::home::Home;
 use crate::inspect::{Memory, ProgramOverview, describe};
-use crate::talk::find;
+use crate::talk::convert::Conversion;
+use crate::talk::find::{self, Located, Wanted};
+use pteron_checkpoint::{Checkpoint, CheckpointError, Export};
+use pteron_format::Limits;
+use pteron_format::map::MappedFile;
 use pteron_registry::{FileKind, Identity, Resolution};
-use pteron_runtime::Options;
+use pteron_runtime::{DataFile, Options};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is known of the model that was asked about.
 #[derive(Debug, Default, Serialize)]
@@ -26,6 +30,8 @@ pub(crate) struct ModelReport {
     pub(super) bytes: Option<u64>,
     /// The program that would run: the model itself, or what was converted from it.
     pub(super) program: Option<String>,
+    /// The file with its weights, where they are apart.
+    pub(super) weights: Option<String>,
     /// The backend that would run it.
     pub(super) backend: String,
     /// Why the program cannot be run here.
@@ -35,6 +41,9 @@ pub(crate) struct ModelReport {
     pub(super) available_bytes: Option<u64>,
     /// `null` where nobody can tell yet.
     pub(super) fits: Option<bool>,
+    /// Bytes of the weights that the first run will convert.
+    #[serde(skip)]
+    to_convert: Option<u64>,
 }
 
 /// Memory that a model takes at its largest.
@@ -70,7 +79,7 @@ pub(super) fn examine(
     match report.program.clone() {
         Some(program) => measure(&mut report, Path::new(&program), options)?,
         None => {
-            report.need = report.bytes.map(|bytes| Need {
+            report.need = report.to_convert.or(report.bytes).map(|bytes| Need {
                 mapped_bytes: bytes,
                 total_bytes: bytes,
                 is_estimate: true,
@@ -78,23 +87,30 @@ pub(super) fn examine(
             });
         }
     }
+    if report.problem.is_some() && report.program.is_none() {
+        report.need = None;
+    }
     report.fits = report.need.zip(report.available_bytes).map(|(need, free)| need.total_bytes <= free);
     Ok(report)
 }
 
 fn of_path(path: &Path, home: &Home) -> Result<ModelReport, Failure> {
-    let program = match find::kind(path)? {
-        FileKind::Gguf | FileKind::Folder => first_conversion(home, &find::identity(path)?)?,
-        FileKind::Pte => Some(path.to_owned()),
-    };
-    Ok(ModelReport {
+    let mut report = ModelReport {
         name: path.display().to_string(),
         here: true,
         path: Some(path.display().to_string()),
         bytes: Some(size_of(path)),
-        program: program.map(|program| program.display().to_string()),
         ..ModelReport::default()
-    })
+    };
+    match find::kind(path)? {
+        FileKind::Gguf | FileKind::Folder => {
+            let (identity, asked) = (find::identity(path)?, pteron_registry::Export::default());
+            report
+                .look_at(&Conversion::new(&home.store, path, identity, &asked, &Wanted::default())?, path)?;
+        }
+        FileKind::Pte => report.program = report.path.clone(),
+    }
+    Ok(report)
 }
 
 fn of_name(name: &str, home: &Home, options: &Options) -> Result<ModelReport, Failure> {
@@ -102,36 +118,69 @@ fn of_name(name: &str, home: &Home, options: &Options) -> Result<ModelReport, Fa
     let Resolution { model, variant, backend, .. } =
         home.resolve(Some(name), options.backend.as_deref(), &present)?;
     let installed = home.store.installed(variant)?;
-    let program = match &installed {
-        Some(here) if here.record.kind == FileKind::Pte => Some(here.path.clone()),
-        Some(here) => first_conversion(home, &Identity::of_installed(here))?,
-        None => None,
-    };
-    Ok(ModelReport {
+    let mut report = ModelReport {
         name: model.name.clone(),
         variant: Some(variant.name.clone()),
         licence: Some(model.licence.clone()),
         here: installed.is_some(),
         path: installed.as_ref().map(|here| here.path.display().to_string()),
-        bytes: installed.map(|here| here.record.size).or(variant.size),
-        program: program.map(|program| program.display().to_string()),
+        bytes: installed.as_ref().map(|here| here.record.size).or(variant.size),
         backend,
         ..ModelReport::default()
-    })
+    };
+    match &installed {
+        Some(here) if here.record.kind == FileKind::Pte => report.program = report.path.clone(),
+        Some(here) => {
+            let identity = Identity::of_installed(here);
+            let wanted = Wanted::default();
+            let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export, &wanted)?;
+            report.look_at(&conversion, &here.path)?;
+        }
+        None => {}
+    }
+    Ok(report)
 }
 
-fn first_conversion(home: &Home, source: &Identity) -> Result<Option<PathBuf>, Failure> {
-    Ok(home.store.conversions_of(source)?.into_iter().next().map(|made| made.path))
+impl ModelReport {
+    /// What `run` would take of a checkpoint: the program that was made of it, or else whether one can be made. As much is
+    /// done as an export does before it reads weights.
+    fn look_at(&mut self, conversion: &Conversion<'_>, source: &Path) -> Result<(), Failure> {
+        if let Some(Located { program, weights, .. }) = conversion.find()? {
+            self.program = Some(program.display().to_string());
+            self.weights = weights.map(|weights| weights.display().to_string());
+            return Ok(());
+        }
+        let planned = Checkpoint::open(source)
+            .and_then(|checkpoint| Ok(Export::new(&checkpoint, conversion.options())?.weight_bytes()));
+        match planned {
+            Ok(bytes) => self.to_convert = Some(bytes),
+            Err(error) => self.problem = Some(without_path(&error, source)),
+        }
+        Ok(())
+    }
+}
+
+/// The problem alone where the error names the path that the report names already.
+fn without_path(error: &CheckpointError, source: &Path) -> String {
+    let problem = error.to_string();
+    problem.strip_prefix(&format!("{}: ", source.display())).unwrap_or(&problem).to_owned()
 }
 
 /// A program's own figures. To load it on a fast backend packs weights, so that the reference backend, which packs
 /// nothing, is asked first: what does not fit by its figures is not loaded at all.
 fn measure(report: &mut ModelReport, program: &Path, options: &Options) -> Result<(), Failure> {
     let file = File::open(program)?;
+    let data = report.weights.iter().map(|name| {
+        let path = Path::new(name);
+        let mapped = MappedFile::open(path, &Limits::own());
+        let bytes = mapped.map_err(|error| Failure::in_file(path, error))?.to_bytes();
+        Ok(DataFile { name: name.clone(), bytes })
+    });
+    let data = data.collect::<Result<Vec<_>, Failure>>()?;
     let reference = Options { backend: Some("reference".to_owned()), ..options.clone() };
     let chosen = Options { backend: Some(report.backend.clone()), ..options.clone() };
     for options in [reference, chosen] {
-        let Some(ProgramOverview { problem, memory, .. }) = describe(&file, &[], &options, false).program
+        let Some(ProgramOverview { problem, memory, .. }) = describe(&file, &data, &options, false).program
         else {
             report.problem = Some("it holds data, not a program".to_owned());
             return Ok(());

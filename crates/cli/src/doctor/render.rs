@@ -78,6 +78,9 @@ fn render_model(model: &ModelReport, out: &mut Output) -> Result<(), Failure> {
             table.row(["converted", program]);
         }
         Some(_) => {}
+        None if model.problem.is_some() => {
+            table.row(["converted", "no; it cannot be"]);
+        }
         None => {
             table.row(["converted", "not yet; the first run does it"]);
         }
@@ -88,6 +91,9 @@ fn render_model(model: &ModelReport, out: &mut Output) -> Result<(), Failure> {
     }
     if let Some(need) = &model.need {
         render_need(need, &mut table);
+    }
+    if let (Some(_), None) = (&model.problem, &model.program) {
+        return out.section(&model.name, &table);
     }
     let verdict = match (model.fits, &model.need, model.available_bytes) {
         (Some(true), Some(need), Some(free)) if need.is_estimate => {

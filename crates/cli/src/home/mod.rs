@@ -2,6 +2,7 @@
 //! all as the environment says.
 
 mod bars;
+pub(crate) mod table;
 
 use crate::failure::Failure;
 use bars::Bars;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::file::{Content, File};
 use crate::rewrite::MLX;
+use pteron_companion::GENERATION_CONFIG;
 use pteron_format::bpte::Bpte;
 use pteron_format::payload::Payload;
 use pteron_format::ptd::Ptd;
@@ -12,6 +13,9 @@ use pteron_ir::{Module, Op, Type};
 use pteron_runtime::{ArgumentKind, CacheSpec, DataFile, Options, Program, Value};
 use pteron_tensor::DType;
 use std::collections::BTreeSet;
+
+/// Larger than any that `export` stores.
+const LARGEST_GENERATION_CONFIG: usize = 1 << 20;
 
 /// What is in a file. Graphs in text form are long, so that they are made only if asked for.
 pub(crate) fn describe(file: &File, data: &[DataFile], options: &Options, graphs: bool) -> Overview {
@@ -61,6 +65,7 @@ fn describe_program(
             .map(|range| range.len() as u64)
             .sum(),
     };
+    overview.generation_config = generation_config(pte);
     // In a program that cannot be loaded every delegate's bytes are still known by its place.
     for (method, plan) in runnable(pte).zip(&mut overview.methods) {
         for (delegate, shown) in method.delegates.iter().zip(&mut plan.delegates) {
@@ -69,6 +74,12 @@ fn describe_program(
     }
     overview.graphs = graphs.then(|| graph_texts(pte, &options.limits));
     overview
+}
+
+/// The `generation_config.json` inside; nothing where it is none.
+fn generation_config(pte: &Pte) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let text = pte.named(GENERATION_CONFIG).filter(|text| text.len() <= LARGEST_GENERATION_CONFIG)?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Methods that do something; the others are metadata.
@@ -227,7 +238,7 @@ fn key_dtype(program: &Program) -> Option<DType> {
 
 /// What the tables alone say of a program that cannot be loaded.
 fn of_tables(pte: &Pte) -> ProgramOverview {
-    let limits = Limits::default();
+    let limits = Limits::own();
     let methods = runnable(pte).map(|plan| Method {
         name: plan.name.to_string(),
         inputs: plan.inputs.iter().map(|index| table_argument(plan, *index)).collect(),

@@ -3,6 +3,7 @@
 //! A file flows in, an [`Overview`] flows out. A program that can be loaded tells about itself; of one that
 //! cannot (a foreign delegate, weights in another file) the tables alone are shown, with the reason.
 
+pub(crate) mod checkpoint;
 mod describe;
 mod numbers;
 pub(crate) mod pt2;
@@ -41,6 +42,9 @@ pub(crate) struct ProgramOverview {
     pub(crate) metadata: IndexMap<String, serde_json::Value>,
     pub(crate) weights: Vec<Weights>,
     pub(crate) named_data: NamedData,
+    /// How the model's makers would have tokens chosen, where the program carries it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) generation_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// What a run needs; absent if the program cannot be loaded.
     pub(crate) memory: Option<Memory>,
     /// In text form, if asked for.

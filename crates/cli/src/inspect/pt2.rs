@@ -10,7 +10,7 @@ use pteron_format::Limits;
 use pteron_format::map::MappedFile;
 use pteron_import::pt2::argument::{Argument as Value, OrName};
 use pteron_import::pt2::schema::{ConstantValue, InputSpec, OutputSpec};
-use pteron_import::pt2::{self, ExportedProgram, Package};
+use pteron_import::pt2::{self, ExportedProgram};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::path::Path;
@@ -45,18 +45,9 @@ struct Exported {
     mutated_inputs: Vec<String>,
 }
 
-/// Whether a file is a zip, which of all that `inspect` takes only a `.pt2` is.
-pub(crate) fn recognises(path: &Path) -> bool {
-    use std::io::Read;
-    let mut start = [0; 4];
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
-        && std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
-        && Package::recognises(&start)
-}
-
 /// Reads, verifies and shows a `.pt2`.
 pub(crate) fn inspect(path: &Path, json: bool, out: &mut Output) -> Result<(), Failure> {
-    let limits = Limits::default();
+    let limits = Limits::own();
     let file = MappedFile::open(path, &limits).map_err(Failure::new)?;
     let package = pt2::read(file.to_bytes(), &limits).map_err(|error| Failure::in_file(path, error))?;
     let overview = Overview {

@@ -52,6 +52,11 @@ fn render_program(program: &ProgramOverview, out: &mut Output) -> Result<(), Fai
         metadata.row([name.clone(), value.to_string()]);
     }
     out.section("metadata", &metadata)?;
+    let mut generation = Table::new(&[Align::Left, Align::Left]);
+    for (name, value) in program.generation_config.iter().flatten() {
+        generation.row([name.clone(), value.to_string()]);
+    }
+    out.section("generation config", &generation)?;
     render_weights(program, out)?;
     if let Some(memory) = &program.memory {
         render_memory(memory, out)?;

@@ -1,39 +1,159 @@
 //! Checkpoints that are talked to: converted once, into the store, and found there the next time.
+//!
+//! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program for every context and choice of logits
+//! that is asked for. All of them share the weights.
 
-use super::find::Wanted;
+use super::find::{Located, Wanted};
 use crate::failure::Failure;
 use crate::output::complain;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_checkpoint::{Checkpoint, ExportOptions, Progress, export};
-use pteron_models::{Packing, Quantization};
-use pteron_registry::{Identity, Store};
+use pteron_checkpoint::{Checkpoint, Export, ExportOptions, Progress};
+use pteron_format::assemble::DataWriter;
+use pteron_format::ptd::Ptd;
+use pteron_format::{Limits, WriteOptions};
+use pteron_models::{Logits, Packing, Quantization};
+use pteron_registry::{Found, Identity, Piece, Store};
 use pteron_tensor::DType;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// The program of a checkpoint, made now if it is not there yet.
-pub(crate) fn converted(
-    store: &Store,
-    source: &Path,
-    identity: &Identity,
-    asked: &pteron_registry::Export,
-    wanted: &Wanted,
-) -> Result<PathBuf, Failure> {
-    let options = options(asked, wanted)?;
-    // Another version may convert otherwise.
-    let key = format!("pteron {} {options:?}", env!("CARGO_PKG_VERSION"));
-    store.converted(identity, &key, |path| {
-        complain(&format!("converting {}; this is done once\n", source.display()));
-        let checkpoint = Checkpoint::open(source).map_err(Failure::new)?;
+/// What converted files mean. Raise it when the exporter makes something else of the same checkpoint and options, or when
+/// the files are laid out otherwise: whatever has another number is made anew.
+pub(crate) const FORMAT: u32 = 2;
+
+/// Room that a file of weights may take beside them: names, and gaps between tensors.
+const TABLES_ROOM: u64 = 1 << 20;
+
+/// A source of conversions, and how it is made into a program.
+pub(crate) struct Conversion<'a> {
+    store: &'a Store,
+    source: &'a Path,
+    identity: Identity,
+    options: ExportOptions,
+}
+
+impl<'a> Conversion<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        source: &'a Path,
+        identity: Identity,
+        asked: &pteron_registry::Export,
+        wanted: &Wanted,
+    ) -> Result<Conversion<'a>, Failure> {
+        Ok(Conversion { store, source, identity, options: options(asked, wanted)? })
+    }
+
+    /// How the checkpoint is exported.
+    pub(crate) fn options(&self) -> &ExportOptions {
+        &self.options
+    }
+
+    /// The program, if it is here; nothing is made.
+    pub(crate) fn find(&self) -> Result<Option<Located>, Failure> {
+        Ok(match self.look()? {
+            (Found::Whole(program), Found::Whole(weights)) => Some(self.located(program, weights, false)),
+            _ => None,
+        })
+    }
+
+    /// The program, made now if it is not there yet.
+    pub(crate) fn converted(&self) -> Result<Located, Failure> {
+        let found = self.look()?;
+        if let (Found::Whole(program), Found::Whole(weights)) = found {
+            return Ok(self.located(program, weights, false));
+        }
+        self.announce(&found)?;
+        // Whatever cannot be made is refused before anything is written.
+        let checkpoint = Checkpoint::open(self.source).map_err(Failure::new)?;
+        let export = Export::new(&checkpoint, &self.options).map_err(Failure::new)?;
+        if !export.remarks().is_empty() {
+            complain(&format!("note: {}\n", export.remarks().join("; ")));
+        }
         let bar = bar();
         let mut show = |progress: Progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.written);
         };
-        export(&checkpoint, &options, path, &mut show).map_err(Failure::new)?;
+        let (program, data) = export.apart(&mut show).map_err(Failure::new)?;
+        let (program_words, weights_words) = (program_words(&self.options), weights_words(&self.options));
+        let mut program_file = Vec::new();
+        program.write(&WriteOptions::default(), &mut program_file).map_err(Failure::new)?;
+        let weights = self.store.converted(&self.identity, &weights_piece(&weights_words), |out| {
+            let beside = TABLES_ROOM + program_file.len() as u64;
+            self.store.check_room(export.weight_bytes().saturating_add(beside))?;
+            data.write(&WriteOptions::default(), out).map(drop).map_err(Failure::new)
+        })?;
+        check_weights(&weights, &data)?;
+        let program = self.store.converted(&self.identity, &program_piece(&program_words), |out| {
+            out.write_all(&program_file).map_err(Failure::new)
+        })?;
         bar.finish_and_clear();
+        Ok(self.located(program, weights, true))
+    }
+
+    /// Says what is made and why; a program for weights that are here is made too quickly to speak of.
+    fn announce(&self, found: &(Found, Found)) -> Result<(), Failure> {
+        let source = self.source.display();
+        match found {
+            (Found::Damaged, _) | (_, Found::Damaged) => {
+                complain(&format!("what was converted from {source} is damaged; converting it again\n"));
+            }
+            (_, Found::Whole(_)) => {}
+            _ if self.store.has_other_formats(&self.identity, FORMAT)? => {
+                complain(&format!("another version has converted {source}; converting it anew\n"));
+            }
+            _ => complain(&format!("converting {source}; this is done once\n")),
+        }
         Ok(())
-    })
+    }
+
+    fn look(&self) -> Result<(Found, Found), Failure> {
+        let (program, weights) = (program_words(&self.options), weights_words(&self.options));
+        let program = self.store.conversion(&self.identity, &program_piece(&program))?;
+        Ok((program, self.store.conversion(&self.identity, &weights_piece(&weights))?))
+    }
+
+    fn located(&self, program: PathBuf, weights: PathBuf, is_new: bool) -> Located {
+        let source = Some((self.store.clone(), self.identity.clone()));
+        Located { program, weights: Some(weights), source, is_new }
+    }
+}
+
+/// A program must find every weight that it reads, as long as it takes it to be.
+fn check_weights(path: &Path, wanted: &DataWriter<'_>) -> Result<(), Failure> {
+    let found = Ptd::open(path, &Limits::own()).map_err(|error| Failure::in_file(path, error))?;
+    let fits = |(key, bytes)| found.named(key).is_some_and(|data| data.bytes.len() as u64 == bytes);
+    match wanted.entries().all(fits) {
+        true => Ok(()),
+        false => Err(Failure::in_file(path, "these are not the weights of this model")
+            .hint("`pteron rm --converted` clears the way for a new conversion")),
+    }
+}
+
+fn weights_piece(words: &str) -> Piece<'_> {
+    Piece { file: "weights.ptd", format: FORMAT, options: words }
+}
+
+fn program_piece(words: &str) -> Piece<'_> {
+    Piece { file: "model.pte", format: FORMAT, options: words }
+}
+
+/// All that changes weights, in words.
+fn weights_words(options: &ExportOptions) -> String {
+    let ExportOptions { activations, quantization, .. } = options;
+    format!("weights, {activations}, quantised {quantization}")
+}
+
+/// All that changes a program, in words.
+fn program_words(options: &ExportOptions) -> String {
+    let ExportOptions { activations, quantization, context, logits, .. } = options;
+    let context = context.map_or_else(|| "usual context".to_owned(), |context| format!("context {context}"));
+    let logits = match logits {
+        Logits::Last => "last logits",
+        Logits::All => "all logits",
+        Logits::Both => "last and all logits",
+    };
+    format!("program, {context}, {logits}, {activations}, quantised {quantization}")
 }
 
 fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions, Failure> {
@@ -56,6 +176,6 @@ fn bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
+    let style = ProgressStyle::with_template("{bar:20} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

@@ -1,18 +1,15 @@
 //! MODEL on the command line: a program, something that can be made into one, or a name. What is made is kept, so that
 //! the second start needs neither the network nor the work.
 
-use super::convert;
+use super::convert::Conversion;
 use crate::failure::Failure;
+use crate::form::{self, Form};
 use crate::home::Home;
 use pteron_checkpoint::gguf;
 use pteron_models::Logits;
-use pteron_registry::{Export, FileKind, Identity};
+use pteron_registry::{Export, FileKind, Identity, Store};
 use pteron_runtime::Options;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// How a GGUF file begins.
-const GGUF: [u8; 4] = *b"GGUF";
 
 /// What a program shall be like where it is still to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +20,44 @@ pub(crate) struct Wanted {
     pub(crate) logits: Logits,
 }
 
+/// A program, and where the rest of it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Located {
+    /// The `.pte` file.
+    pub(crate) program: PathBuf,
+    /// The `.ptd` file with its weights, where they are not in it.
+    pub(crate) weights: Option<PathBuf>,
+    /// What it was converted from, and where that is kept.
+    pub(crate) source: Option<(Store, Identity)>,
+    /// Whether the program was made just now, for this start.
+    pub(crate) is_new: bool,
+}
+
+impl Located {
+    fn file(program: PathBuf) -> Located {
+        Located { program, weights: None, source: None, is_new: false }
+    }
+
+    /// Files that go with the program.
+    pub(crate) fn data(&self) -> Vec<&Path> {
+        self.weights.iter().map(PathBuf::as_path).collect()
+    }
+
+    /// Takes a conversion away that is not as it was written, so that it is made again; whether it was.
+    pub(crate) fn mend(&self) -> Result<bool, Failure> {
+        let Some((store, source)) = &self.source else { return Ok(false) };
+        Ok(store.mend(source)?)
+    }
+}
+
 /// The program behind a path or a name; with neither, the default model's.
-pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     if let Some(path) = model.map(Path::new).filter(|path| path.exists()) {
         return match kind(path)? {
-            FileKind::Pte => Ok(path.to_owned()),
+            FileKind::Pte => Ok(Located::file(path.to_owned())),
             FileKind::Gguf | FileKind::Folder => {
-                let identity = identity(path)?;
-                convert::converted(&Home::open()?.store, path, &identity, &Export::default(), wanted)
+                let store = Home::open()?.store;
+                Conversion::new(&store, path, identity(path)?, &Export::default(), wanted)?.converted()
             }
         };
     }
@@ -47,6 +74,15 @@ pub(crate) fn source(name: &str, options: &Options) -> Result<(PathBuf, FileKind
     Ok((home.fetch(resolution.variant)?.path, resolution.variant.kind))
 }
 
+/// A path as it is, or the files behind a name, fetched the first time.
+pub(crate) fn published(model: &str, options: &Options) -> Result<PathBuf, Failure> {
+    let path = Path::new(model);
+    if path.exists() || looks_like_a_path(model) {
+        return Ok(path.to_owned());
+    }
+    Ok(source(model, options)?.0)
+}
+
 /// The backends that there are, best first.
 fn present(options: &Options) -> Vec<&str> {
     options.registry.backends().iter().map(|backend| backend.name()).collect()
@@ -58,33 +94,33 @@ pub(crate) fn identity(path: &Path) -> Result<Identity, Failure> {
 }
 
 /// The program of a model that the registry knows; fetched and converted the first time.
-fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<PathBuf, Failure> {
+fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     let home = Home::open()?;
     let resolution = home.resolve(name, options.backend.as_deref(), &present(options))?;
     let installed = home.fetch(resolution.variant)?;
     match resolution.variant.kind {
-        FileKind::Pte => Ok(installed.path),
+        FileKind::Pte => Ok(Located::file(installed.path)),
         FileKind::Gguf | FileKind::Folder => {
             let identity = Identity::of_installed(&installed);
-            convert::converted(&home.store, &installed.path, &identity, &resolution.variant.export, wanted)
+            let export = &resolution.variant.export;
+            Conversion::new(&home.store, &installed.path, identity, export, wanted)?.converted()
         }
     }
 }
 
-/// What lies at a path, told by what it says of itself.
+/// What lies at a path, told by what it says of itself; what is no model is refused in words of its own kind.
 pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
-    if path.is_dir() {
-        return Ok(FileKind::Folder);
-    }
-    let mut start = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut start));
-    let read = read.map_err(|error| Failure::in_file(path, error))?;
-    Ok(if read == 4 && start == GGUF { FileKind::Gguf } else { FileKind::Pte })
+    form::check(path, form::Wanted::Model)?;
+    Ok(match Form::of(path).map_err(|error| Failure::in_file(path, error))? {
+        Form::Folder => FileKind::Folder,
+        Form::Gguf => FileKind::Gguf,
+        _ => FileKind::Pte,
+    })
 }
 
 /// Names in the registry have neither separators nor the endings of files.
 pub(crate) fn looks_like_a_path(name: &str) -> bool {
-    let endings = [".pte", ".bpte", ".gguf", ".safetensors"];
+    let endings = [".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -108,8 +144,10 @@ mod tests {
         let file = folder.path().join("model.pte");
         std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
         assert_eq!(kind(&file).unwrap(), FileKind::Gguf);
-        std::fs::write(&file, b"GG").unwrap();
+        std::fs::write(&file, b"\0\x01").unwrap();
         assert_eq!(kind(&file).unwrap(), FileKind::Pte);
+        std::fs::write(&file, b"GG").unwrap();
+        assert!(kind(&file).unwrap_err().message().contains("this is a text; wanted is a program"));
         assert_eq!(kind(folder.path()).unwrap(), FileKind::Folder);
     }
 }

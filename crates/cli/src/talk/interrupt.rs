@@ -1,11 +1,8 @@
 //! The interrupt key stops the answer; pressed again while nothing listens, the program.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The status of a process that an interrupt ended, as shells have it.
-const INTERRUPTED: i32 = 130;
 
 /// A flag that the interrupt key sets.
 pub(crate) fn listen() -> Result<Arc<AtomicBool>, Failure> {
@@ -13,7 +10,7 @@ pub(crate) fn listen() -> Result<Arc<AtomicBool>, Failure> {
     let set = flag.clone();
     let handler = move || {
         if set.swap(true, Ordering::SeqCst) {
-            std::process::exit(INTERRUPTED);
+            std::process::exit(i32::from(INTERRUPTED));
         }
     };
     ctrlc::set_handler(handler)

@@ -1,16 +1,18 @@
 //! A model, loaded and ready to talk: its program on a backend, its tokenizer, its chat template.
 
-use super::find::{self, Wanted};
+use super::choosing::whole;
+use super::find::{self, Located, Wanted};
 use super::memory;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::file::{Content, File};
-use crate::output::size;
+use crate::output::{complain, size};
 use pteron_llm::template::LocalTime;
 use pteron_llm::tokenizer::Tokenizer;
-use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Voice};
+use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
 use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// Options of every command that talks to a model.
@@ -20,8 +22,9 @@ pub(crate) struct Loading {
     /// or a folder that has one
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
-    /// Positions of the context [default: what the model has]
-    #[arg(long, value_name = "N")]
+    /// Positions of the context [default: what a program was exported with; of other models what they were made for, up
+    /// to 4096]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub(crate) context: Option<usize>,
     /// Refuse a model that needs more memory than this, before it is loaded: 800M, 2G
     #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
@@ -35,18 +38,56 @@ pub(crate) struct Loaded {
     pub(crate) model: LanguageModel,
     /// Without a tokenizer, tokens in and out are all there is.
     pub(crate) voice: Option<Voice>,
+    /// How its publisher wants tokens chosen.
+    pub(crate) suggested: Suggested,
     pub(crate) path: PathBuf,
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
     context: Option<usize>,
+    trial: Trial,
+}
+
+/// Why a model could not be opened: where its own files were read, damage may be the reason.
+enum Trouble {
+    Reading(Failure),
+    Other(Failure),
+}
+
+impl Trouble {
+    fn reading(error: impl Into<Failure>) -> Trouble {
+        Trouble::Reading(error.into())
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Other(failure)
+    }
+}
+
+/// A program that was made for a context of the user's own. Unless something comes of it, it goes again: a context that
+/// does not do shall leave nothing behind.
+struct Trial {
+    made: Option<Located>,
+    is_kept: Cell<bool>,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if let Some(Located { program, source: Some((store, source)), .. }) = &self.made
+            && !self.is_kept.get()
+        {
+            // What cannot be removed is in nobody's way.
+            let _ = store.remove_conversion(source, program);
+        }
+    }
 }
 
 impl Loading {
     /// Finds a model by path or name, and loads it; for speed, unless the user says otherwise.
     pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded, Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(model, &self.wanted(Logits::Last), &options)?;
-        self.open(&path, &options)
+        self.find_and(model, &self.wanted(Logits::Last), &options, |found| self.open(found, &options))
     }
 
     /// The same for a reader that looks at every token's logits; with `compared`, once to be exact and once more for
@@ -57,35 +98,64 @@ impl Loading {
         compared: bool,
     ) -> Result<(Loaded, Option<Loaded>), Failure> {
         let options = self.engine.options(Precision::Fast)?;
-        let path = find::program(Some(model), &self.wanted(Logits::All), &options)?;
-        let load = |precision| self.open(&path, &Options { precision, ..options.clone() });
-        match compared {
-            false => Ok((load(options.precision)?, None)),
-            true => Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?))),
-        }
+        self.find_and(Some(model), &self.wanted(Logits::All), &options, |found| {
+            let load = |precision| self.open(found, &Options { precision, ..options.clone() });
+            match compared {
+                false => Ok((load(options.precision)?, None)),
+                true => Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?))),
+            }
+        })
+    }
+
+    /// Finds a model and opens it. Where that fails because a conversion was damaged, it is made again, once.
+    fn find_and<T>(
+        &self,
+        model: Option<&str>,
+        wanted: &Wanted,
+        options: &Options,
+        open: impl Fn(&Located) -> Result<T, Trouble>,
+    ) -> Result<T, Failure> {
+        let found = find::program(model, wanted, options)?;
+        let opened = match open(&found) {
+            Err(Trouble::Reading(_)) if found.mend()? => {
+                complain("what was converted earlier was damaged, and has been removed\n");
+                open(&find::program(model, wanted, options)?)
+            }
+            opened => opened,
+        };
+        opened.map_err(|trouble| match trouble {
+            Trouble::Reading(failure) | Trouble::Other(failure) => failure,
+        })
     }
 
     fn wanted(&self, logits: Logits) -> Wanted {
         Wanted { context: self.context, logits }
     }
 
-    fn open(&self, path: &Path, options: &Options) -> Result<Loaded, Failure> {
+    fn open(&self, found: &Located, options: &Options) -> Result<Loaded, Trouble> {
+        let (path, data) = (&*found.program, found.data());
+        let trial = Trial {
+            made: Some(found.clone()).filter(|found| found.is_new && self.context.is_some()),
+            is_kept: Cell::new(false),
+        };
         let clock = Clock::default();
         let load_start = clock.now();
         if let Some(limit) = self.memory_limit {
-            memory::check(path, self.context, limit)?;
+            memory::check(path, &data, self.context, limit)?;
         }
-        let voice = self.voice(path)?;
-        let model = LanguageModel::new(Program::open(path, &[], options)?)?;
+        let (voice, suggested) = self.voice(path)?;
+        let program = Program::open(path, &data, options).map_err(Trouble::reading)?;
+        let model = LanguageModel::new(program).map_err(Failure::from)?;
+        let suggested = if model.draws_itself() { suggested.for_drawing_programs() } else { suggested };
         let held = model.program().memory();
         let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;
         if let Some(limit) = self.memory_limit.filter(|&limit| held > limit) {
-            return Err(Failure::new(format!(
+            return Err(Trouble::Other(Failure::new(format!(
                 "{} takes {} once it is packed for this backend; the limit is {}",
                 path.display(),
                 size(held),
                 size(limit)
-            )));
+            ))));
         }
         if let (Some(vocab), Some(voice)) = (model.vocab(), &voice)
             && voice.tokenizer.vocab_size() > vocab
@@ -99,29 +169,35 @@ impl Loading {
         Ok(Loaded {
             model,
             voice,
+            suggested,
             path: path.to_owned(),
             load_start,
             load_end: clock.now(),
             context: self.context,
+            trial,
         })
     }
 
-    fn voice(&self, path: &Path) -> Result<Option<Voice>, Failure> {
-        let file = File::open(path)?;
+    /// The voice of a program, and the settings that it carries.
+    fn voice(&self, path: &Path) -> Result<(Option<Voice>, Suggested), Trouble> {
+        let file = File::open(path).map_err(Trouble::reading)?;
         let pte = match &file.content {
             Content::Pte(pte) => pte,
             Content::Bpte(bundle) => &bundle.pte,
             Content::Ptd(_) => {
-                return Err(Failure::in_file(path, "external data, not a program").hint("name the .pte file"));
+                let failure = Failure::in_file(path, "external data, not a program");
+                return Err(Trouble::Other(failure.hint("name the .pte file")));
             }
         };
         let tokenizer = match &self.tokenizer {
             Some(path) => Some(Tokenizer::open(path).map_err(Failure::new)?),
-            None => Voice::tokenizer_inside(pte)?,
+            None => Voice::tokenizer_inside(pte).map_err(Trouble::reading)?,
         };
-        let Some(tokenizer) = tokenizer else { return Ok(None) };
-        let template = Voice::template_inside(pte)?;
-        Ok(Some(Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) }))
+        let suggested = Voice::suggested_inside(pte);
+        let Some(tokenizer) = tokenizer else { return Ok((None, suggested)) };
+        let template = Voice::template_inside(pte).map_err(Trouble::reading)?;
+        let voice = Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) };
+        Ok((Some(voice), suggested))
     }
 }
 
@@ -129,6 +205,11 @@ impl Loaded {
     /// A decoder with empty caches.
     pub(crate) fn decoder(&self, seed: u64) -> Result<Decoder, Failure> {
         Ok(Decoder::new(&self.model, &DecoderOptions { context: self.context, seed })?)
+    }
+
+    /// Something came of it: a program that was made for it stays.
+    pub(crate) fn keep(&self) {
+        self.trial.is_kept.set(true);
     }
 
     /// The voice, or an error that says how to give the model one.

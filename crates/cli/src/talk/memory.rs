@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::size;
+use pteron_format::Limits;
 use pteron_runtime::{Options, Program};
 use std::path::Path;
 
@@ -38,10 +39,12 @@ impl Need {
 }
 
 /// An error if the program needs more than the limit; nothing of its weights is read for the answer.
-pub(crate) fn check(path: &Path, context: Option<usize>, limit: u64) -> Result<(), Failure> {
+pub(crate) fn check(path: &Path, data: &[&Path], context: Option<usize>, limit: u64) -> Result<(), Failure> {
     // The reference backend packs nothing, so that the file is mapped and no more.
-    let options = Options { backend: Some("reference".to_owned()), ..Options::default() };
-    let program = Program::open(path, &[], &options)?;
+    // What it needs is told also where that is more than a limit.
+    let options =
+        Options { backend: Some("reference".to_owned()), limits: Limits::own(), ..Options::default() };
+    let program = Program::open(path, data, &options)?;
     let need = need(&program, context)?;
     if need.total() <= limit {
         return Ok(());

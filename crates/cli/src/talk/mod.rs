@@ -8,4 +8,5 @@ pub(crate) mod find;
 pub(crate) mod interrupt;
 pub(crate) mod load;
 pub(crate) mod memory;
+pub(crate) mod messages;
 pub(crate) mod orders;

@@ -240,6 +240,28 @@ pub(crate) fn sample(case: &str, file: &str) -> Vec<u8> {
     content
 }
 
+/// The checkpoints of the repository, packed.
+pub(crate) fn packed() -> String {
+    root().join("conformance/checkpoints.zip").to_str().unwrap().to_owned()
+}
+
+/// A checkpoint of the packed set, unpacked; its path.
+pub(crate) fn checkpoint(folder: &Folder, case: &str) -> String {
+    let file = std::fs::File::open(packed()).unwrap();
+    let mut archive = zip::ZipArchive::new(file).unwrap();
+    let prefix = format!("{case}/checkpoint/");
+    std::fs::create_dir(folder.path(case)).unwrap();
+    for at in 0..archive.len() {
+        let mut member = archive.by_index(at).unwrap();
+        let name = member.name().unwrap().to_string();
+        let Some(name) = name.strip_prefix(&prefix) else { continue };
+        let mut bytes = Vec::new();
+        member.read_to_end(&mut bytes).unwrap();
+        std::fs::write(folder.path(case).join(name), bytes).unwrap();
+    }
+    folder.at(case)
+}
+
 /// The 64 characters of the vocabulary, by id.
 pub(crate) fn characters() -> Vec<char> {
     ('a'..='z').chain('A'..='Z').chain('0'..='9').chain([' ', '\n']).collect()

@@ -2,9 +2,10 @@
 //! metadata, put together and streamed to a file.
 //!
 //! Modules and weights flow in, in any order that names things before they are used; bytes flow out, the same for the
-//! same calls. What is equal is stored once: payloads, constants and named data by their content. Knows nothing of
-//! where a model came from.
+//! same calls. What is equal is stored once: payloads, constants and named data by their content. Named data may also
+//! become a `.ptd` file of its own, which several programs can share. Knows nothing of where a model came from.
 
+mod apart;
 mod arena;
 mod error;
 mod method;
@@ -25,6 +26,7 @@ use pteron_tensor::{Bytes, DType, HostTensor};
 use crate::pte::{self, BackendDelegateDataReference, DataLocation, ExecutionPlan, NamedData};
 use crate::{Segment, WriteOptions, emit};
 
+pub use apart::DataWriter;
 pub use error::AssembleError;
 pub use method::{Jump, MethodWriter, TensorSpec, ValueIndex};
 
@@ -72,6 +74,8 @@ pub struct ProgramWriter<'a> {
     /// Segments of named data, and which of them a key means.
     data: Pool<Segment<'a>>,
     keys: IndexMap<String, usize>,
+    /// Keys whose data is in a `.ptd` file.
+    apart: HashSet<String>,
     shared_state: IndexMap<String, (u64, u64)>,
 }
 
@@ -121,7 +125,7 @@ impl<'a> ProgramWriter<'a> {
 
     /// Whether a name is taken.
     pub fn has_name(&self, key: &str) -> bool {
-        self.keys.contains_key(key)
+        self.keys.contains_key(key) || self.apart.contains(key)
     }
 
     fn add_key(&mut self, key: &str, at: usize) -> Result<(), AssembleError> {

@@ -134,3 +134,31 @@ fn what_does_not_fit_is_refused() {
     let error = unnamed.write(&WriteOptions::default(), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("no data is named \"scales\""), "{error}");
 }
+
+#[test]
+fn data_that_is_taken_out_of_a_program_is_whole_in_its_own_file() {
+    let (rest, data) = program().split(|key| key == "scales");
+    let entries: Vec<(String, u64)> = data.entries().map(|(key, len)| (key.to_owned(), len)).collect();
+    assert_eq!(
+        entries,
+        [("scales".to_owned(), 8), ("again".to_owned(), 8)],
+        "names of one segment stay together"
+    );
+    let mut file = Vec::new();
+    data.write(&WriteOptions::default(), &mut file).unwrap();
+    let ptd = crate::ptd::Ptd::read(Bytes::copy_of(&file), &Limits::default()).unwrap();
+    assert_eq!(&*ptd.named("again").unwrap().bytes, &[0; 8]);
+    let mut file = Vec::new();
+    rest.write(&WriteOptions::default(), &mut file).unwrap();
+    let pte = Pte::read(Bytes::copy_of(&file), &Limits::default()).unwrap();
+    assert!(pte.named("scales").is_none());
+    assert_eq!(&*pte.named("same").unwrap(), &[1, 2, 3]);
+    // A constant that is in neither is still missed.
+    let mut broken = ProgramWriter::new();
+    broken.payload(&parse_module(MODULE).unwrap()).unwrap();
+    let (broken, _) = broken.split(|_| true);
+    assert!(matches!(
+        broken.write(&WriteOptions::default(), &mut Vec::new()),
+        Err(AssembleError::UnknownName { .. })
+    ));
+}

@@ -25,7 +25,8 @@ pub fn write(
 ) -> Result<u64> {
     let layout = Layout::of(segments, options)?;
     let sizes: Vec<u64> = layout.spans.iter().map(|(_, size)| *size).collect();
-    check(program, &sizes, &Limits::default())?;
+    // What is written here is no stranger's.
+    check(program, &sizes, &Limits::own())?;
     let tables = encode(program, &layout)?;
     if layout.len == 0 {
         // Without a byte of segments there is no header either, and the tables are the file.

@@ -14,7 +14,7 @@ const TIME: &str =
     "(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}(?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 
 /// Keywords whose values are data, not schemas.
-const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
+pub(super) const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
 
 /// The pattern of all strings that have a format, where it is one of those.
 fn pattern(format: &str) -> Option<String> {

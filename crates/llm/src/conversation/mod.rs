@@ -9,7 +9,7 @@ mod store;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
-use crate::tokenizer::Ends;
+use crate::template::Rendered;
 use crate::{Decoder, LlmError, Prompt, Result, Voice};
 use pteron_runtime::RunControl;
 use serde::{Deserialize, Serialize};
@@ -59,13 +59,35 @@ pub struct Conversation {
     turns: Vec<Turn>,
     /// Turns that the model is not shown any more.
     hidden: usize,
+    /// Of these, those that were left out on request.
+    dropped: usize,
     full: WhenFull,
+    /// What the model is called.
+    model: Option<String>,
 }
 
 impl Conversation {
     /// A conversation that begins.
     pub fn new(decoder: Decoder, voice: Voice, system: Option<String>, full: WhenFull) -> Conversation {
-        Conversation { decoder, voice, system, turns: Vec::new(), hidden: 0, full }
+        Conversation { decoder, voice, system, turns: Vec::new(), hidden: 0, dropped: 0, full, model: None }
+    }
+
+    /// The same with a model of that name: files say with whom a conversation was held.
+    pub fn with(self, model: impl Into<String>) -> Conversation {
+        Conversation { model: Some(model.into()), ..self }
+    }
+
+    /// How many of its turns the model is not shown any more.
+    pub fn hidden(&self) -> usize {
+        self.hidden
+    }
+
+    /// Leaves out so many of the oldest turns that the model is shown; how many there were.
+    pub fn drop_oldest(&mut self, turns: usize) -> usize {
+        let dropped = turns.min(self.turns.len() - self.hidden);
+        self.hidden += dropped;
+        self.dropped = self.hidden;
+        dropped
     }
 
     /// Its turns.
@@ -117,14 +139,15 @@ impl Conversation {
     pub fn undo(&mut self) -> Option<String> {
         let turn = self.turns.pop()?;
         // Turns that had to make room for it may be shown again.
-        self.hidden = self.turns.last().map_or(0, |turn| turn.hidden);
+        self.dropped = self.dropped.min(self.turns.len());
+        self.hidden = self.turns.last().map_or(0, |turn| turn.hidden).max(self.dropped);
         Some(turn.user)
     }
 
     /// Forgets every turn.
     pub fn clear(&mut self) {
         self.turns.clear();
-        self.hidden = 0;
+        (self.hidden, self.dropped) = (0, 0);
     }
 
     /// Another conversation that goes on from here; the two share memory until either goes on.
@@ -135,7 +158,9 @@ impl Conversation {
             system: self.system.clone(),
             turns: self.turns.clone(),
             hidden: self.hidden,
+            dropped: self.dropped,
             full: self.full,
+            model: self.model.clone(),
         })
     }
 
@@ -151,7 +176,7 @@ impl Conversation {
                 return Ok(prompt);
             }
             let tokens = prompt.tokens.len();
-            if self.full == WhenFull::Stop && !self.turns.is_empty() {
+            if self.full == WhenFull::Stop && self.hidden < self.turns.len() {
                 return Err(LlmError::ContextFull { tokens, context });
             }
             if self.hidden >= self.turns.len() {
@@ -168,24 +193,31 @@ impl Conversation {
     /// The prompt of a question. Where the template goes on from what the model has read and written, that stays as it
     /// was, and only the rest is cut into tokens.
     fn prompt(&self, user: &str) -> Result<Prompt> {
+        let rendered = self.rendered(&self.turns[self.hidden..], user)?;
+        if let Some(rest) = self.rest_of(&rendered.text)
+            && let Some(Turn { heard: Some(heard), .. }) = self.turns.last()
+        {
+            let from = rendered.text.len() - rest.len();
+            let rest = self.voice.encode(&rendered, from, self.voice.special_tokens)?;
+            // Text that follows text may be cut otherwise than alone; what follows a turn mark may not.
+            if rest.first().is_some_and(|&token| self.voice.tokenizer.is_special(token)) {
+                let tokens = [heard.tokens.as_slice(), &rest].concat();
+                return Ok(Prompt { tokens, text: rendered.text });
+            }
+        }
+        self.voice.tokens_of(rendered)
+    }
+
+    /// The text of a question behind some turns.
+    fn rendered(&self, turns: &[Turn], user: &str) -> Result<Rendered> {
         let mut messages: Vec<Value> = Vec::new();
         messages.extend(self.system.as_ref().map(|system| message("system", system)));
-        for turn in &self.turns[self.hidden..] {
+        for turn in turns {
             messages.push(message("user", &turn.user));
             messages.push(message("assistant", &turn.answer));
         }
         messages.push(message("user", user));
-        let text = self.voice.chat_text(&messages)?;
-        if let Some(rest) = self.rest_of(&text)
-            && let Some(Turn { heard: Some(heard), .. }) = self.turns.last()
-        {
-            let rest = self.voice.tokenizer.encode(rest, Ends::None)?;
-            // Text that follows text may be cut otherwise than alone; what follows a turn mark may not.
-            if rest.first().is_some_and(|&token| self.voice.tokenizer.is_special(token)) {
-                return Ok(Prompt { tokens: [heard.tokens.as_slice(), &rest].concat(), text });
-            }
-        }
-        self.voice.tokens_of(text)
+        self.voice.chat_text(&messages, &Value::Null)
     }
 
     /// What follows the last answer in a rendered conversation; `None` where that does not go on from it. Templates

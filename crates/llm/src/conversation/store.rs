@@ -35,6 +35,8 @@ pub enum StoreError {
     Damaged { path: PathBuf, problem: String },
     #[error("{path} has more than {} MiB", MOST_BYTES >> 20)]
     TooLong { path: PathBuf },
+    #[error("{path} is there already and is no conversation; it stays as it is")]
+    Occupied { path: PathBuf },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -44,6 +46,9 @@ struct Stored {
     hidden: usize,
     /// Whose tokens these are.
     vocabulary: String,
+    /// The model that it was held with; files of old do not say.
+    #[serde(default)]
+    model: Option<String>,
 }
 
 impl From<AsideError> for StoreError {
@@ -53,13 +58,18 @@ impl From<AsideError> for StoreError {
 }
 
 impl Conversation {
-    /// Writes the conversation to a file.
+    /// Writes the conversation to a file. One that is there already is replaced if it is a conversation, and refused if
+    /// it is anything else.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
+        if !may_be_replaced(path)? {
+            return Err(StoreError::Occupied { path: path.to_owned() });
+        }
         let stored = Stored {
             system: self.system.clone(),
             turns: self.turns.clone(),
             hidden: self.hidden,
             vocabulary: vocabulary(&self.voice),
+            model: self.model.clone(),
         };
         let body = serde_json::to_vec(&stored)
             .map_err(|error| StoreError::Damaged { path: path.to_owned(), problem: error.to_string() })?;
@@ -73,17 +83,74 @@ impl Conversation {
         Ok(())
     }
 
-    /// Reads a conversation from a file; it goes on with this one's decoder.
-    pub fn load(&mut self, path: &Path) -> Result<(), StoreError> {
+    /// Reads a conversation from a file; it goes on with this one's decoder. Gives the model that it was held with where
+    /// that was another one; an empty name where the file does not say which.
+    pub fn load(&mut self, path: &Path) -> Result<Option<String>, StoreError> {
         let stored = read(path)?;
         self.system = stored.system;
         self.turns = stored.turns;
-        self.hidden = stored.hidden;
-        if stored.vocabulary != vocabulary(&self.voice) {
-            // Another model goes on with it, from the messages.
-            self.turns.iter_mut().for_each(|turn| turn.heard = None);
+        (self.hidden, self.dropped) = (stored.hidden, 0);
+        // Another model goes on with it from the messages.
+        let same_vocabulary = stored.vocabulary == vocabulary(&self.voice);
+        let mut said = vec![0];
+        for at in 0..self.turns.len() {
+            if !same_vocabulary || !self.was_heard(at, &said) {
+                self.turns[at].heard = None;
+            }
+            let turn = &self.turns[at];
+            said.push(said[at] + turn.user.trim().len() + turn.answer.trim().len());
         }
-        Ok(())
+        Ok(match (stored.model, &self.model) {
+            (Some(theirs), Some(ours)) if theirs != *ours => Some(theirs),
+            (theirs, _) if !same_vocabulary => Some(theirs.unwrap_or_default()),
+            _ => None,
+        })
+    }
+
+    /// Whether the tokens that a file keeps of a turn are those of its messages: a file that somebody else wrote could
+    /// else bring turns that its messages do not show. `said` is how much was said before each turn.
+    fn was_heard(&self, at: usize, said: &[usize]) -> bool {
+        let turn = &self.turns[at];
+        let Some(heard) = &turn.heard else { return false };
+        // Rendering takes as long as what is rendered: in all, no longer than the file.
+        let system = self.system.as_ref().map_or(0, |system| system.trim().len());
+        if heard.prompt.len() < said[at] - said[turn.hidden] + turn.user.trim().len() + system {
+            return false;
+        }
+        let rendered = self.rendered(&self.turns[turn.hidden..at], &turn.user);
+        let Some(rendered) = rendered.ok().filter(|rendered| rendered.text == heard.prompt) else {
+            return false;
+        };
+        let Ok(prompt) = self.voice.tokens_of(rendered) else { return false };
+        self.same_words(&heard.tokens, &prompt.tokens, &turn.answer)
+    }
+
+    /// Whether tokens have the special tokens of a prompt, and between them its words; then those of an answer, however
+    /// either is cut.
+    fn same_words(&self, tokens: &[u32], prompt: &[u32], answer: &str) -> bool {
+        let tokenizer = &self.voice.tokenizer;
+        let is_mark = |token: &u32| tokenizer.is_special(*token);
+        let marks = |tokens: &[u32]| tokens.iter().copied().filter(is_mark).collect::<Vec<_>>();
+        if marks(tokens) != marks(prompt) {
+            return false;
+        }
+        let words = |part: &[u32]| {
+            let pieces = part.iter().filter_map(|&token| tokenizer.bytes_of(token));
+            pieces.flatten().collect::<Vec<u8>>()
+        };
+        let mut heard = tokens.split(is_mark).map(words);
+        let mut wanted = prompt.split(is_mark).map(words).peekable();
+        while let (Some(heard), Some(wanted), more) = (heard.next(), wanted.next(), wanted.peek().is_some()) {
+            if more && heard != wanted {
+                return false;
+            }
+            if !more {
+                // The first token of an answer may show a space that its text does not have.
+                let said = heard.strip_prefix(wanted.as_slice());
+                return said.is_some_and(|said| said.trim_ascii_start() == answer.trim_start().as_bytes());
+            }
+        }
+        false
     }
 
     /// A conversation from a file.
@@ -92,6 +159,19 @@ impl Conversation {
         conversation.load(path)?;
         Ok(conversation)
     }
+}
+
+/// Whether nothing is lost if a file is written here: there is none, an empty one, or a conversation of any version.
+fn may_be_replaced(path: &Path) -> Result<bool, StoreError> {
+    let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+    let kind = TITLE.trim_end_matches(|c: char| c.is_ascii_digit());
+    let mut start = Vec::new();
+    match std::fs::File::open(path) {
+        Ok(file) => file.take(kind.len() as u64).read_to_end(&mut start).map_err(io)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(io(error)),
+    };
+    Ok(start.is_empty() || start == kind.as_bytes())
 }
 
 fn read(path: &Path) -> Result<Stored, StoreError> {

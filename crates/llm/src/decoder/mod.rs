@@ -13,6 +13,7 @@ use crate::{LanguageModel, LlmError, Result};
 use marks::Marks;
 use pteron_runtime::{RunControl, Session, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
+use std::ops::Range;
 
 /// Tokens that a decoder makes room for when it is opened, at most.
 const MOST_RESERVED: usize = 1 << 16;
@@ -28,6 +29,8 @@ pub struct Decoder {
     /// before these.
     high: usize,
     marks: Marks,
+    /// What was read many tokens at a time: the places of the calls, in order.
+    calls: Vec<Range<usize>>,
     scores: Vec<f32>,
     /// Of the last call, whose memory the next one uses.
     inputs: Vec<Value>,
@@ -72,6 +75,7 @@ impl Decoder {
             tokens: Vec::with_capacity(context.unwrap_or(0).min(MOST_RESERVED)),
             high: 0,
             marks: Marks::default(),
+            calls: Vec::new(),
             scores: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -181,6 +185,9 @@ impl Decoder {
     ) -> Result<()> {
         signature.inputs(tokens, self.tokens.len(), draw, &mut self.inputs)?;
         self.session.run_into(&signature.method, &self.inputs, control, &mut self.outputs)?;
+        if tokens.len() > 1 {
+            self.calls.push(self.tokens.len()..self.tokens.len() + tokens.len());
+        }
         self.tokens.extend_from_slice(tokens);
         self.high = self.high.max(self.tokens.len());
         Ok(())
@@ -204,6 +211,7 @@ impl Decoder {
             tokens: self.tokens.clone(),
             high: self.high,
             marks: self.marks.clone(),
+            calls: self.calls.clone(),
             scores: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),

@@ -41,6 +41,18 @@ impl Decoder {
         Ok(Reuse { common, kept: self.tokens.len(), restored })
     }
 
+    /// As [`Decoder::begin`], but never into the middle of what was read in one call: the last tokens of a prompt that is
+    /// asked again are read as they were at first, many at a time, since products of one row are summed in another order
+    /// than those of many. Greedy answers are the same for that, at every precision.
+    pub fn begin_at_call(&mut self, text: &[u32]) -> Result<Reuse> {
+        let same = self.tokens.iter().zip(text).take_while(|(held, wanted)| held == wanted).count();
+        let common = same.min(text.len().saturating_sub(1));
+        let inside = self.calls.iter().find(|call| call.start < common && common < call.end);
+        let to = inside.map_or(common, |call| call.start);
+        let restored = self.go_back(to)?;
+        Ok(Reuse { common, kept: self.tokens.len(), restored })
+    }
+
     /// Goes back to a position or, where the caches have lost what it takes, to an earlier one: the position that it came
     /// to.
     pub fn rewind(&mut self, to: usize) -> Result<usize> {
@@ -74,6 +86,11 @@ impl Decoder {
                 }
             },
         };
+        let held = self.tokens.len();
+        self.calls.retain_mut(|call| {
+            call.end = call.end.min(held);
+            call.start < held
+        });
         Ok(restored)
     }
 
@@ -152,6 +169,7 @@ impl Decoder {
     /// Empties the caches.
     pub fn reset(&mut self) -> Result<()> {
         self.marks = Marks::default();
+        self.calls.clear();
         self.empty()
     }
 }

@@ -27,11 +27,11 @@ pub struct SamplerSettings {
     pub top_p: f64,
     /// Tokens less likely than this share of the likeliest go; 0 keeps all.
     pub min_p: f64,
-    /// Divides positive and multiplies negative logits of tokens seen before; 1 changes nothing.
+    /// Divides positive and multiplies negative logits of tokens seen before, in the prompt or since; 1 changes nothing.
     pub repetition_penalty: f64,
-    /// Subtracted from a token's logit for each time it was seen.
+    /// Subtracted from a token's logit for each time it was said; the prompt does not count.
     pub frequency_penalty: f64,
-    /// Subtracted once from the logit of every token seen before.
+    /// Subtracted once from the logit of every token that was said; the prompt does not count.
     pub presence_penalty: f64,
     /// In which order the filters work.
     pub order: SamplerOrder,
@@ -63,16 +63,17 @@ impl SamplerSettings {
         self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
     }
 
-    /// The logit of a token that was seen `count` times.
-    fn penalised(&self, logit: f64, count: f64) -> f64 {
+    /// The logit of a token that was seen before, and said `count` times.
+    fn penalised(&self, logit: f64, count: u32) -> f64 {
         let logit =
             if logit < 0.0 { logit * self.repetition_penalty } else { logit / self.repetition_penalty };
-        logit - count * self.frequency_penalty - self.presence_penalty
+        let presence = if count > 0 { self.presence_penalty } else { 0.0 };
+        logit - f64::from(count) * self.frequency_penalty - presence
     }
 
     fn check(&self) -> Result<(), SamplerError> {
         let rules = [
-            ("temperature", self.temperature, self.temperature >= 0.0, "0 or more"),
+            ("temperature", self.temperature, self.temperature >= 0.0, "a finite number, 0 or more"),
             ("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "between 0 and 1"),
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "between 0 and 1"),
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0, "more than 0"),
@@ -135,8 +136,10 @@ pub struct Sampler {
     random: Random,
     /// Kept, like `counts`, for their memory alone.
     candidates: Candidates,
-    /// How often each token was seen, where a penalty asks.
+    /// How often each token that was seen was said, where a penalty asks.
     counts: HashMap<u32, u32>,
+    /// Tokens at the beginning of a history that were read, not said.
+    prompt: usize,
 }
 
 impl Sampler {
@@ -147,7 +150,13 @@ impl Sampler {
     pub fn new(settings: SamplerSettings, seed: u64) -> Result<Sampler, SamplerError> {
         settings.check()?;
         let random = Random::new(seed);
-        Ok(Sampler { settings, random, candidates: Candidates::default(), counts: HashMap::new() })
+        Ok(Sampler { settings, random, candidates: Candidates::default(), counts: HashMap::new(), prompt: 0 })
+    }
+
+    /// The same for histories that begin with a prompt of so many tokens, which were read and not said: frequency and
+    /// presence penalties do not count them.
+    pub fn after_prompt(self, tokens: usize) -> Sampler {
+        Sampler { prompt: tokens, ..self }
     }
 
     /// The settings.
@@ -197,16 +206,17 @@ impl Sampler {
     /// Leaves those among the candidates that the settings let through; greedy choices need no filter.
     fn filter(&mut self, logits: &[f32], history: &[u32]) -> Result<(), SamplerError> {
         check_logits(logits)?;
-        let Sampler { settings, candidates, counts, .. } = self;
+        let Sampler { settings, candidates, counts, prompt, .. } = self;
         counts.clear();
         if settings.penalises() {
-            for &token in history.iter().filter(|token| (**token as usize) < logits.len()) {
-                *counts.entry(token).or_default() += 1;
+            let known = |(_, token): &(usize, &u32)| (**token as usize) < logits.len();
+            for (at, &token) in history.iter().enumerate().filter(known) {
+                *counts.entry(token).or_default() += u32::from(at >= *prompt);
             }
         }
-        let penalised = counts.iter().map(|(&token, &count)| {
-            (token, settings.penalised(f64::from(logits[token as usize]), f64::from(count)))
-        });
+        let penalised = counts
+            .iter()
+            .map(|(&token, &count)| (token, settings.penalised(f64::from(logits[token as usize]), count)));
         candidates.start(logits, penalised);
         if settings.temperature == 0.0 {
             return Ok(());

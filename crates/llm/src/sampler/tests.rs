@@ -21,6 +21,20 @@ fn greedy_takes_the_first_of_the_largest() {
 }
 
 #[test]
+fn penalties_tell_what_was_read_from_what_was_said() {
+    let logits = [1.0, 3.0, 2.5, 2.0];
+    let with = |settings: SamplerSettings| sampler(settings).after_prompt(2);
+    let presence = SamplerSettings { presence_penalty: 1.0, ..SamplerSettings::greedy() };
+    assert_eq!(with(presence.clone()).sample(&logits, &[1, 1]), Ok(1));
+    assert_eq!(with(presence).sample(&logits, &[1, 1, 1]), Ok(2));
+    let frequency = SamplerSettings { frequency_penalty: 0.4, ..SamplerSettings::greedy() };
+    assert_eq!(with(frequency.clone()).sample(&logits, &[1, 1, 1]), Ok(1));
+    assert_eq!(with(frequency).sample(&logits, &[1, 1, 1, 1]), Ok(2));
+    let repetition = SamplerSettings { repetition_penalty: 2.0, ..SamplerSettings::greedy() };
+    assert_eq!(with(repetition).sample(&logits, &[1]), Ok(2));
+}
+
+#[test]
 fn what_cannot_be_sampled_is_an_error() {
     let mut any = sampler(SamplerSettings::default());
     assert_eq!(any.sample(&[], &[]), Err(SamplerError::Empty));

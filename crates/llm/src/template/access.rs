@@ -3,6 +3,7 @@
 use super::budget::Fault;
 use super::interpreter::Interpreter;
 use super::methods;
+use super::text::{Text, Written};
 use super::value::{Items, Loop, Value};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ impl Interpreter<'_> {
             return Ok(found);
         }
         if let Value::Dict(dict) = value
-            && let Some((_, item)) = dict.entries.get(&self.budget.key(&Value::Str(name.clone()))?)
+            && let Some((_, item)) = dict.entries.get(&self.budget.key(&Value::Str(Text::own(name.clone())))?)
         {
             return Ok(item.clone());
         }
@@ -42,7 +43,7 @@ impl Interpreter<'_> {
                 items.values.get(asked % items.values.len().max(1)).cloned()
             }
             Value::Macro(id) if &**name == "name" => {
-                Some(Value::Str(self.macros[*id].definition.name.clone()))
+                Some(Value::Str(Text::own(self.macros[*id].definition.name.clone())))
             }
             _ => None,
         })
@@ -68,7 +69,8 @@ impl Interpreter<'_> {
             (Value::Str(text), Some(index)) => {
                 self.budget.scan(text.len())?;
                 let at = position(index, text.chars().count());
-                at.and_then(|at| text.chars().nth(at)).map(|c| Value::str(c.encode_utf8(&mut [0; 4])))
+                let found = at.and_then(|at| text.char_indices().nth(at));
+                found.map(|(at, c)| Value::Str(text.part(&text[at..at + c.len_utf8()])))
             }
             _ => None,
         };
@@ -76,7 +78,7 @@ impl Interpreter<'_> {
             return Ok(found);
         }
         if let Value::Str(name) = index {
-            return match self.python_attribute(value, name)? {
+            return match self.python_attribute(value, name.shared())? {
                 Some(found) => Ok(found),
                 None => self.budget.undefined(format!("'{}' has no attribute '{name}'", object_name(value))),
             };
@@ -107,10 +109,13 @@ impl Interpreter<'_> {
             Value::Undefined(undefined) => Fault::evaluation(undefined.message.clone()),
             Value::Str(text) | Value::Markup(text) => {
                 self.budget.bytes(text.len())?;
-                let characters: Vec<char> = text.chars().collect();
-                self.budget.bytes(characters.len() * size_of::<char>())?;
-                let text: String = chosen(characters.len()).filter_map(|at| characters.get(at)).collect();
-                self.budget.text(text)
+                let characters: Vec<(usize, char)> = text.char_indices().collect();
+                self.budget.repeat(characters.len(), 2 * size_of::<(usize, char)>())?;
+                let mut chosen_text = Written::default();
+                for &(at, c) in chosen(characters.len()).filter_map(|at| characters.get(at)) {
+                    chosen_text.push_range(text, at..at + c.len_utf8());
+                }
+                self.budget.text(chosen_text.finish())
             }
             Value::List(items) | Value::Tuple(items) => {
                 self.budget.bytes(items.values.len() * size_of::<Value>())?;
@@ -138,7 +143,8 @@ impl Interpreter<'_> {
             }
             Value::Str(text) | Value::Markup(text) => {
                 self.budget.repeat(text.len(), 2 * size_of::<Value>())?;
-                let characters = text.chars().map(|c| Value::str(c.encode_utf8(&mut [0; 4]))).collect();
+                let part = |(at, c): (usize, char)| Value::Str(text.part(&text[at..at + c.len_utf8()]));
+                let characters = text.char_indices().map(part).collect();
                 self.budget.items(characters)
             }
             Value::Range(range) => {

@@ -2,6 +2,7 @@
 
 use super::budget::Fault;
 use super::interpreter::Interpreter;
+use super::text::Text;
 use super::value::{Range, Value};
 use indexmap::IndexMap;
 use std::sync::Arc;
@@ -79,11 +80,17 @@ pub(super) fn integer(value: Option<Value>, default: i128, what: &str) -> Result
 }
 
 /// An argument that must be a string.
-pub(super) fn text(value: Value, what: &str) -> Result<Arc<str>, Fault> {
+pub(super) fn text(value: Value, what: &str) -> Result<Text, Fault> {
     match value {
         Value::Str(text) => Ok(text),
         other => Fault::evaluation(format!("{what} must be a string, not '{}'", other.type_name())),
     }
+}
+
+/// The name of an argument as a value. It may have been a key of the caller's, so that it counts as heard; what a template
+/// can spell as a name is no special token anyway.
+pub(super) fn name_value(name: Arc<str>) -> Value {
+    Value::Str(Text::heard(name))
 }
 
 impl Interpreter<'_> {
@@ -160,7 +167,7 @@ impl Interpreter<'_> {
                     ));
                 }
                 if definition.takes_kwargs {
-                    let entries = named.into_iter().map(|(name, value)| (Value::Str(name), value)).collect();
+                    let entries = named.into_iter().map(|(name, value)| (name_value(name), value)).collect();
                     let named = interpreter.budget.dict(entries)?;
                     interpreter.set(&"kwargs".into(), named)?;
                 } else if let Some((unknown, _)) = named.first() {
@@ -184,7 +191,7 @@ impl Interpreter<'_> {
                 // The longest that two characters can become.
                 self.budget.repeat(format.len(), 32)?;
                 let now = self.now.format(&format);
-                self.budget.text(now)
+                self.budget.text(Text::like(now, &[&format]))
             }
             "range" => self.range(given),
             "dict" => {
@@ -203,7 +210,7 @@ impl Interpreter<'_> {
                             "a namespace takes no attribute `{key}` that starts with `_`"
                         ));
                     }
-                    attributes.insert(key, value);
+                    attributes.insert(key.shared().clone(), value);
                 }
                 self.namespaces.push(attributes);
                 Ok(Value::Namespace(self.namespaces.len() - 1))
@@ -249,7 +256,7 @@ impl Interpreter<'_> {
             }
             _ => return Fault::evaluation("dict() takes one mapping at most"),
         }
-        entries.extend(given.named.into_iter().map(|(name, value)| (Value::Str(name), value)));
+        entries.extend(given.named.into_iter().map(|(name, value)| (name_value(name), value)));
         Ok(entries)
     }
 

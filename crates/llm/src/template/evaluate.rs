@@ -4,6 +4,7 @@ use super::ast::{Arguments, Expression, Step};
 use super::budget::Fault;
 use super::call::Given;
 use super::interpreter::Interpreter;
+use super::text::Text;
 use super::value::Value;
 
 /// The functions that every template can call.
@@ -21,7 +22,7 @@ impl<'t> Interpreter<'t> {
             Expression::Bool(value) => Ok(Value::Bool(*value)),
             Expression::Int(value) => Ok(Value::Int(*value)),
             Expression::Float(value) => Ok(Value::Float(*value)),
-            Expression::Str(text) => Ok(Value::Str(text.clone())),
+            Expression::Str(text) => Ok(Value::Str(Text::own(text.clone()))),
             Expression::Name(name) => self.name(name),
             Expression::List(items) => {
                 let values = self.evaluate_all(items)?;
@@ -61,8 +62,7 @@ impl<'t> Interpreter<'t> {
             Expression::Concatenate(operands) => {
                 let values = self.evaluate_all(operands)?;
                 let texts = values.iter().map(|value| self.str(value)).collect::<Result<Vec<_>, _>>()?;
-                self.budget.bytes(texts.iter().map(|text| text.len()).sum())?;
-                self.budget.text(texts.concat())
+                self.joined_text(&texts, &Text::own(""))
             }
             Expression::Compare(first, rest) => {
                 let mut left = self.evaluate(first)?;
@@ -183,7 +183,7 @@ impl<'t> Interpreter<'t> {
             self.budget.bytes(dict.entries.len() * 2 * size_of::<Value>())?;
             for (key, value) in dict.entries.values() {
                 let Value::Str(key) = key else { return Fault::evaluation("keywords must be strings") };
-                named.push((key.clone(), value.clone()));
+                named.push((key.shared().clone(), value.clone()));
             }
         }
         Ok(Given { positional, named })

@@ -5,22 +5,22 @@ use super::call::Given;
 use super::interpreter::Interpreter;
 use super::print::float_repr;
 use super::strings::Align;
+use super::text::{Text, Written};
 use super::value::Value;
-use std::sync::Arc;
 
 impl Interpreter<'_> {
     /// `pattern % values`.
-    pub(super) fn percent_format(&mut self, pattern: &str, values: &Value) -> Result<Value, Fault> {
+    pub(super) fn percent_format(&mut self, pattern: &Text, values: &Value) -> Result<Value, Fault> {
         self.budget.scan(pattern.len())?;
         let mut positional = match values {
             Value::Tuple(items) => items.values.clone(),
             other => vec![other.clone()],
         }
         .into_iter();
-        let mut out = String::new();
-        let mut rest = pattern;
+        let mut out = Written::default();
+        let mut rest: &str = pattern;
         while let Some(at) = rest.find('%') {
-            self.append(&mut out, &rest[..at])?;
+            self.append(&mut out, &pattern.part(&rest[..at]))?;
             rest = &rest[at + 1..];
             let mut named = None;
             if let Some(inner) = rest.strip_prefix('(') {
@@ -43,7 +43,7 @@ impl Interpreter<'_> {
             let Some(kind) = after.chars().next() else { return Fault::evaluation("incomplete format") };
             rest = &after[kind.len_utf8()..];
             if kind == '%' {
-                out.push('%');
+                out.push_own("%");
                 continue;
             }
             let value = match named.or_else(|| positional.next()) {
@@ -59,25 +59,25 @@ impl Interpreter<'_> {
             let text = self.formatted(&value, &spec)?;
             self.append(&mut out, &text)?;
         }
-        self.append(&mut out, rest)?;
+        self.append(&mut out, &pattern.part(rest))?;
         if matches!(values, Value::Tuple(_)) && positional.next().is_some() {
             return Fault::evaluation("not all arguments converted during string formatting");
         }
-        self.budget.text(out)
+        self.budget.text(out.finish())
     }
 
     /// `pattern.format(...)`, its fields looked up as the sandbox allows.
-    pub(super) fn brace_format(&mut self, pattern: &str, given: Given) -> Result<Value, Fault> {
+    pub(super) fn brace_format(&mut self, pattern: &Text, given: Given) -> Result<Value, Fault> {
         self.budget.scan(pattern.len())?;
-        let mut out = String::new();
-        let mut rest = pattern;
+        let mut out = Written::default();
+        let mut rest: &str = pattern;
         let mut automatic = 0;
         while let Some(at) = rest.find(['{', '}']) {
-            self.append(&mut out, &rest[..at])?;
+            self.append(&mut out, &pattern.part(&rest[..at]))?;
             let brace = &rest[at..=at];
             rest = &rest[at + 1..];
             if let Some(after) = rest.strip_prefix(brace) {
-                out.push_str(brace);
+                out.push_own(brace);
                 rest = after;
                 continue;
             }
@@ -103,13 +103,13 @@ impl Interpreter<'_> {
             let text = self.formatted(&value, &Spec::parse(spec, &value)?)?;
             self.append(&mut out, &text)?;
         }
-        self.append(&mut out, rest)?;
-        self.budget.text(out)
+        self.append(&mut out, &pattern.part(rest))?;
+        self.budget.text(out.finish())
     }
 
-    fn append(&mut self, out: &mut String, text: &str) -> Result<(), Fault> {
-        self.budget.bytes(text.len())?;
-        out.push_str(text);
+    fn append(&mut self, out: &mut Written, text: &Text) -> Result<(), Fault> {
+        self.budget.bytes(text.cost())?;
+        out.push(text);
         Ok(())
     }
 
@@ -148,19 +148,15 @@ impl Interpreter<'_> {
         Ok(value)
     }
 
-    fn formatted(&mut self, value: &Value, spec: &Spec) -> Result<Arc<str>, Fault> {
+    fn formatted(&mut self, value: &Value, spec: &Spec) -> Result<Text, Fault> {
         // Digits behind the point are made before they are counted.
         self.budget.bytes(spec.precision.unwrap_or(0))?;
         let mismatch =
             || Fault::evaluation(format!("'{}' does not fit format '{}'", value.type_name(), spec.kind));
         let number = value.as_float();
-        let is_number = number.is_some() && spec.kind != 's' && spec.kind != 'r';
+        let is_number = number.is_some();
         let body: String = match spec.kind {
-            's' => {
-                let text = self.str(value)?;
-                spec.precision.map_or_else(|| text.to_string(), |limit| text.chars().take(limit).collect())
-            }
-            'r' | 'a' => self.repr(value)?,
+            's' | 'r' | 'a' => return self.laid_out(value, spec),
             SHORTEST => number.map(float_repr).unwrap_or_default(),
             'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'b' | 'c' => {
                 let Some(number) = value.as_int().or_else(|| number.map(|number| number as i128)) else {
@@ -221,12 +217,25 @@ impl Interpreter<'_> {
         let width = spec.width as i128;
         let padded = if spec.zero && is_number {
             let (sign, digits) = signed.split_at(usize::from(signed.starts_with(['-', '+', ' '])));
-            let digits = self.padded(digits, width - sign.len() as i128, '0', Align::Right)?;
+            let width = width - sign.len() as i128;
+            let digits = self.padded(&Text::own(digits), width, &Text::own("0"), Align::Right)?;
             let digits = self.str(&digits)?;
-            self.budget.text([sign, &*digits].concat())?
+            self.joined_text(&[Text::own(sign), digits], &Text::own(""))?
         } else {
-            self.padded(&signed, width, spec.fill, spec.align.unwrap_or(default))?
+            let fill = Text::own(spec.fill.to_string());
+            self.padded(&Text::own(signed), width, &fill, spec.align.unwrap_or(default))?
         };
+        self.str(&padded)
+    }
+
+    /// What is no number: cut to its precision, filled up to its width.
+    fn laid_out(&mut self, value: &Value, spec: &Spec) -> Result<Text, Fault> {
+        let text = if spec.kind == 's' { self.str(value)? } else { self.repr(value)? };
+        let end =
+            spec.precision.filter(|_| spec.kind == 's').and_then(|limit| text.char_indices().nth(limit));
+        let text = end.map_or_else(|| text.clone(), |(end, _)| text.part(&text[..end]));
+        let fill = Text::own(spec.fill.to_string());
+        let padded = self.padded(&text, spec.width as i128, &fill, spec.align.unwrap_or(Align::Left))?;
         self.str(&padded)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ast::{For, Macro, Statement, StatementKind, Step, Target};
 use super::budget::{Budget, Fault};
+use super::text::{Text, Written};
 use super::time::LocalTime;
 use super::value::{Items, Loop, Value};
 use indexmap::IndexMap;
@@ -26,13 +27,13 @@ pub(super) struct Interpreter<'t> {
     pub(super) namespaces: Vec<IndexMap<Arc<str>, Value>>,
     /// For `cycler` and `joiner`: the items and how often it was asked.
     pub(super) cyclers: Vec<(Rc<Items>, usize)>,
-    pub(super) joiners: Vec<(Arc<str>, bool)>,
+    pub(super) joiners: Vec<(Text, bool)>,
     /// What `loop.changed` saw last, by loop.
     pub(super) changed: HashMap<usize, Value>,
     pub(super) recursive_loops: Vec<&'t For>,
     loop_count: usize,
     depth: usize,
-    out: String,
+    out: Written,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl<'t> Interpreter<'t> {
             recursive_loops: Vec::new(),
             loop_count: 0,
             depth: 0,
-            out: String::new(),
+            out: Written::default(),
         }
     }
 
@@ -83,7 +84,7 @@ impl<'t> Interpreter<'t> {
     }
 
     /// The whole template.
-    pub(super) fn render(&mut self, statements: &'t [Statement]) -> Result<String, Fault> {
+    pub(super) fn render(&mut self, statements: &'t [Statement]) -> Result<Written, Fault> {
         self.run(statements)?;
         Ok(std::mem::take(&mut self.out))
     }
@@ -118,7 +119,7 @@ impl<'t> Interpreter<'t> {
 
     fn statement(&mut self, statement: &'t StatementKind) -> Result<Flow, Fault> {
         match statement {
-            StatementKind::Text(text) => self.write(text)?,
+            StatementKind::Text(text) => self.write(&Text::own(text.clone()))?,
             StatementKind::Print(expression) => {
                 let value = self.evaluate(expression)?;
                 let text = self.str(&value)?;
@@ -181,9 +182,9 @@ impl<'t> Interpreter<'t> {
         Ok(Flow::On)
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Fault> {
-        self.budget.bytes(text.len())?;
-        self.out.push_str(text);
+    fn write(&mut self, text: &Text) -> Result<(), Fault> {
+        self.budget.bytes(text.cost())?;
+        self.out.push(text);
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl<'t> Interpreter<'t> {
         let result = part(self);
         let inner = std::mem::replace(&mut self.out, outer);
         result?;
-        self.budget.text(inner)
+        self.budget.text(inner.finish())
     }
 
     fn filtered_block(&mut self, filters: &'t [Step], body: &'t [Statement]) -> Result<Value, Fault> {

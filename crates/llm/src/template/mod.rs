@@ -23,6 +23,7 @@ mod parser;
 mod predicates;
 mod print;
 mod strings;
+mod text;
 mod time;
 mod value;
 
@@ -33,7 +34,9 @@ use budget::Budget;
 use interpreter::Interpreter;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use text::Text;
 
 /// A template that has been read. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,6 +61,22 @@ pub struct RenderInput {
     pub flags: Map<String, Value>,
 }
 
+/// The text of a conversation, and which of it the template did not write itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// The text.
+    pub text: String,
+    /// Bytes that came from messages, tools or flags, in order: special tokens that they spell are none.
+    pub heard: Vec<Range<usize>>,
+}
+
+impl Rendered {
+    /// A text that no template wrote.
+    pub(crate) fn heard(text: String) -> Rendered {
+        Rendered { heard: std::iter::once(0..text.len()).collect(), text }
+    }
+}
+
 impl ChatTemplate {
     /// Reads a template.
     ///
@@ -72,6 +91,14 @@ impl ChatTemplate {
     /// # Errors
     /// When the template refuses the conversation, stumbles over it, or goes over its limits.
     pub fn render(&self, input: &RenderInput) -> Result<String, TemplateError> {
+        self.render_heard(input).map(|rendered| rendered.text)
+    }
+
+    /// The text of a conversation, with what was heard of it.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render_heard(&self, input: &RenderInput) -> Result<Rendered, TemplateError> {
         let is_chat = |messages: &Vec<Value>| messages.iter().all(Value::is_object);
         if !input.messages.as_array().is_some_and(is_chat) {
             let message = "the messages must be a list of objects".into();
@@ -81,15 +108,25 @@ impl ChatTemplate {
         let size = variables.iter().map(|(name, value)| name.len() + json_size(value)).sum();
         let mut interpreter = Interpreter::new(Budget::new(size), input.now);
         for (name, value) in &variables {
-            let value = interpreter.budget.json(value).map_err(|fault| fault.at(1))?;
-            interpreter.define(name, value);
+            let value = match value {
+                Value::Array(messages) if name == "messages" => interpreter.budget.messages(messages),
+                token if input.is_token(name) => interpreter.budget.json(token, |text| Text::own(text)),
+                other => interpreter.budget.json(other, |text| Text::heard(text)),
+            };
+            interpreter.define(name, value.map_err(|fault| fault.at(1))?);
         }
         let result = interpreter.render(&self.statements);
-        result.map_err(|fault| fault.at(interpreter.line))
+        let (text, heard) = result.map_err(|fault| fault.at(interpreter.line))?.into_parts();
+        Ok(Rendered { text, heard })
     }
 }
 
 impl RenderInput {
+    /// Whether a variable is one of the tokenizer's tokens, and not one of that name that the caller gave.
+    fn is_token(&self, name: &str) -> bool {
+        self.tokens.contains_key(name) && !self.flags.contains_key(name)
+    }
+
     /// The names that the template sees. Those of the call itself win over flags and tokens.
     fn variables(&self) -> Map<String, Value> {
         let mut variables: Map<String, Value> =

@@ -4,6 +4,7 @@ use super::ast::{Comparison, Operator};
 use super::budget::Fault;
 use super::interpreter::Interpreter;
 use super::methods::marked;
+use super::text::{Text, Written};
 use super::value::{Items, Value};
 use std::cmp::Ordering;
 
@@ -43,19 +44,18 @@ impl Interpreter<'_> {
         if let (Operator::Add, Some(one), Some(other)) = (operator, left.as_str(), right.as_str())
             && (matches!(left, Value::Markup(_)) || matches!(right, Value::Markup(_)))
         {
-            let escaped = |value: &Value, text: &str| match value {
-                Value::Markup(_) => text.to_owned(),
-                _ => escape(text),
+            let escaped = |value: &Value, text: &Text| match value {
+                Value::Markup(_) => text.clone(),
+                _ => Text::like(escape(text), &[text]),
             };
-            self.budget.repeat(one.len() + other.len(), 5)?;
-            let joined = [escaped(left, one), escaped(right, other)].concat();
-            return self.budget.text(joined).map(marked);
+            self.budget.repeat(one.cost() + other.cost(), 5)?;
+            let joined = [escaped(left, one), escaped(right, other)];
+            return self.joined_text(&joined, &Text::own("")).map(marked);
         }
         let (left, right) = (&left.plain(), &right.plain());
         match (operator, left, right) {
             (Operator::Add, Value::Str(left), Value::Str(right)) => {
-                self.budget.bytes(left.len() + right.len())?;
-                self.budget.text([&**left, &**right].concat())
+                self.joined_text(&[left.clone(), right.clone()], &Text::own(""))
             }
             (Operator::Add, Value::List(left), Value::List(right)) => {
                 let values = self.joined(left, right)?;
@@ -69,8 +69,10 @@ impl Interpreter<'_> {
                 if count.as_int().is_some() =>
             {
                 let count = times(count);
-                self.budget.repeat(text.len(), count)?;
-                self.budget.text(text.repeat(count))
+                self.budget.repeat(text.cost().max(1), count)?;
+                let mut repeated = Written::default();
+                (0..count).for_each(|_| repeated.push(text));
+                self.budget.text(repeated.finish())
             }
             (Operator::Multiply, Value::List(items), count)
             | (Operator::Multiply, count, Value::List(items))
@@ -135,7 +137,7 @@ impl Interpreter<'_> {
             (Value::Undefined(_), Value::Undefined(_)) | (Value::None, Value::None) => Ok(true),
             (Value::Str(left), Value::Str(right)) => {
                 self.budget.scan(left.len().min(right.len()))?;
-                Ok(left == right)
+                Ok(**left == **right)
             }
             (Value::List(left), Value::List(right)) | (Value::Tuple(left), Value::Tuple(right)) => {
                 if left.values.len() != right.values.len() {

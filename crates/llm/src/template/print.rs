@@ -2,60 +2,45 @@
 
 use super::budget::Fault;
 use super::interpreter::Interpreter;
+use super::text::{Text, Written};
 use super::value::Value;
 use std::fmt::Write;
-use std::sync::Arc;
 
 impl Interpreter<'_> {
     /// `str(value)`.
-    pub(super) fn str(&mut self, value: &Value) -> Result<Arc<str>, Fault> {
-        if let Some(text) = value.as_str() {
-            return Ok(text.clone());
-        }
-        let mut text = String::new();
-        self.write_str(value, &mut text)?;
-        Ok(text.into())
-    }
-
-    fn write_str(&mut self, value: &Value, out: &mut String) -> Result<(), Fault> {
+    pub(super) fn str(&mut self, value: &Value) -> Result<Text, Fault> {
         match value {
-            Value::Undefined(_) => Ok(()),
-            Value::Str(text) => self.write_text(text, out),
-            other => self.write_repr(other, out),
+            Value::Str(text) | Value::Markup(text) => Ok(text.clone()),
+            Value::Undefined(_) => Ok(Text::own("")),
+            other => self.repr(other),
         }
-    }
-
-    fn write_text(&mut self, text: &str, out: &mut String) -> Result<(), Fault> {
-        self.budget.bytes(text.len())?;
-        out.push_str(text);
-        Ok(())
     }
 
     /// `repr(value)`.
-    pub(super) fn repr(&mut self, value: &Value) -> Result<String, Fault> {
-        let mut text = String::new();
+    pub(super) fn repr(&mut self, value: &Value) -> Result<Text, Fault> {
+        let mut text = Written::default();
         self.write_repr(value, &mut text)?;
-        Ok(text)
+        Ok(text.finish())
     }
 
-    fn write_repr(&mut self, value: &Value, out: &mut String) -> Result<(), Fault> {
+    fn write_repr(&mut self, value: &Value, out: &mut Written) -> Result<(), Fault> {
         self.budget.bytes(8)?;
         match value {
-            Value::Undefined(_) => out.push_str("Undefined"),
-            Value::None => out.push_str("None"),
-            Value::Bool(true) => out.push_str("True"),
-            Value::Bool(false) => out.push_str("False"),
-            Value::Int(value) => out.push_str(&value.to_string()),
-            Value::Float(value) => out.push_str(&float_repr(*value)),
+            Value::Undefined(_) => out.push_own("Undefined"),
+            Value::None => out.push_own("None"),
+            Value::Bool(true) => out.push_own("True"),
+            Value::Bool(false) => out.push_own("False"),
+            Value::Int(value) => out.push_own(&value.to_string()),
+            Value::Float(value) => out.push_own(&float_repr(*value)),
             Value::Str(text) => {
-                self.budget.bytes(text.len())?;
+                self.budget.bytes(text.len() + size_of::<Text>())?;
                 write_quoted(text, out);
             }
             Value::Markup(text) => {
-                self.budget.bytes(text.len())?;
-                out.push_str("Markup(");
+                self.budget.bytes(text.len() + size_of::<Text>())?;
+                out.push_own("Markup(");
                 write_quoted(text, out);
-                out.push(')');
+                out.push_own(")");
             }
             Value::List(items) => self.write_items("[", &items.values, "]", out)?,
             Value::Tuple(items) if items.values.len() == 1 => {
@@ -63,36 +48,36 @@ impl Interpreter<'_> {
             }
             Value::Tuple(items) => self.write_items("(", &items.values, ")", out)?,
             Value::View(name, items) => {
-                out.push_str(name);
+                out.push_own(name);
                 self.write_items("([", &items.values, "])", out)?;
             }
             Value::Dict(dict) => {
-                out.push('{');
+                out.push_own("{");
                 for (index, (key, value)) in dict.entries.values().enumerate() {
                     if index > 0 {
-                        out.push_str(", ");
+                        out.push_own(", ");
                     }
                     self.write_repr(key, out)?;
-                    out.push_str(": ");
+                    out.push_own(": ");
                     self.write_repr(value, out)?;
                 }
-                out.push('}');
+                out.push_own("}");
             }
             Value::Range(range) if range.step == 1 => {
-                out.push_str(&format!("range({}, {})", range.start, range.stop))
+                out.push_own(&format!("range({}, {})", range.start, range.stop))
             }
             Value::Range(range) => {
-                out.push_str(&format!("range({}, {}, {})", range.start, range.stop, range.step));
+                out.push_own(&format!("range({}, {}, {})", range.start, range.stop, range.step));
             }
             Value::Loop(state) => {
-                out.push_str(&format!(
+                out.push_own(&format!(
                     "<LoopContext {}/{}>",
                     state.index.get() + 1,
                     state.items.values.len()
                 ));
             }
             // Python shows addresses or whole namespaces here; no template means to print that.
-            other => out.push_str(&format!("<{}>", other.type_name())),
+            other => out.push_own(&format!("<{}>", other.type_name())),
         }
         Ok(())
     }
@@ -102,16 +87,16 @@ impl Interpreter<'_> {
         open: &str,
         items: &[Value],
         close: &str,
-        out: &mut String,
+        out: &mut Written,
     ) -> Result<(), Fault> {
-        out.push_str(open);
+        out.push_own(open);
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
-                out.push_str(", ");
+                out.push_own(", ");
             }
             self.write_repr(item, out)?;
         }
-        out.push_str(close);
+        out.push_own(close);
         Ok(())
     }
 }
@@ -136,7 +121,14 @@ pub(super) fn float_repr(value: f64) -> String {
 }
 
 /// A string in Python's quotes: single ones, unless only those occur in it.
-fn write_quoted(text: &str, out: &mut String) {
+fn write_quoted(text: &Text, out: &mut Written) {
+    let from = out.len();
+    out.push_own(&quoted(text));
+    out.shows(text, from);
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
@@ -158,6 +150,7 @@ fn write_quoted(text: &str, out: &mut String) {
         }
     }
     out.push(quote);
+    out
 }
 
 /// Whether Python's `repr` shows a character as it is: nothing of the categories of controls, formats, private use
@@ -175,7 +168,7 @@ pub(super) fn is_printable(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{float_repr, write_quoted};
+    use super::{float_repr, quoted};
 
     #[test]
     fn floats_print_as_in_python() {
@@ -204,10 +197,8 @@ mod tests {
             ("it's \"x\"", "'it\\'s \"x\"'"),
             ("\n\u{0}\u{200b}\u{e9}", "'\\n\\x00\\u200b\u{e9}'"),
         ];
-        for (text, quoted) in cases {
-            let mut out = String::new();
-            write_quoted(text, &mut out);
-            assert_eq!(out, quoted);
+        for (text, wanted) in cases {
+            assert_eq!(quoted(text), wanted);
         }
     }
 }

@@ -5,16 +5,11 @@ use super::call::{Given, integer, required, text};
 use super::interpreter::Interpreter;
 use super::lexer::is_space;
 use super::print::is_printable;
+use super::text::{Text, Written};
 use super::value::Value;
-use std::sync::Arc;
 
 impl Interpreter<'_> {
-    pub(super) fn string_method(
-        &mut self,
-        string: &Arc<str>,
-        name: &str,
-        given: Given,
-    ) -> Result<Value, Fault> {
+    pub(super) fn string_method(&mut self, string: &Text, name: &str, given: Given) -> Result<Value, Fault> {
         self.budget.search(string.len(), given.text_bytes())?;
         match name {
             "upper" => self.changed_case(string, given, name, |text| text.to_uppercase()),
@@ -36,7 +31,7 @@ impl Interpreter<'_> {
                 let [characters] = given.bind(name, ["chars"])?;
                 let characters = optional_text(characters, "chars")?;
                 let stripped = self.stripped(string, characters.as_deref(), name)?;
-                self.budget.text(stripped)
+                self.budget.text(string.part(stripped))
             }
             "removeprefix" | "removesuffix" => {
                 let [affix] = given.bind(name, ["affix"])?;
@@ -46,7 +41,7 @@ impl Interpreter<'_> {
                 } else {
                     string.strip_suffix(&*affix)
                 };
-                self.budget.text(rest.unwrap_or(string))
+                self.budget.text(rest.map_or_else(|| string.clone(), |rest| string.part(rest)))
             }
             "startswith" | "endswith" => self.starts_or_ends(string, name, given),
             "find" | "rfind" | "index" | "rindex" => {
@@ -75,7 +70,8 @@ impl Interpreter<'_> {
             "splitlines" => {
                 let [keep] = given.bind(name, ["keepends"])?;
                 let keep = keep.is_some_and(|keep| keep.is_true());
-                let lines = split_lines(string, keep).into_iter().map(|line| self.budget.text(line));
+                let lines =
+                    split_lines(string, keep).into_iter().map(|line| self.budget.text(string.part(line)));
                 let lines = lines.collect::<Result<_, _>>()?;
                 self.budget.list(lines)
             }
@@ -90,10 +86,14 @@ impl Interpreter<'_> {
                 } else {
                     string.rsplit_once(&*separator)
                 };
+                let nothing = || Text::own("");
                 let parts = match parts {
-                    Some((before, after)) => [before, &separator, after],
-                    None if name == "partition" => [string, "", ""],
-                    None => ["", "", string],
+                    Some((before, after)) => {
+                        let middle = &string[before.len()..before.len() + separator.len()];
+                        [string.part(before), string.part(middle), string.part(after)]
+                    }
+                    None if name == "partition" => [string.clone(), nothing(), nothing()],
+                    None => [nothing(), nothing(), string.clone()],
                 };
                 let parts = parts.into_iter().map(|part| self.budget.text(part)).collect::<Result<_, _>>()?;
                 self.budget.tuple(parts)
@@ -109,31 +109,30 @@ impl Interpreter<'_> {
                 let [width, fill] = given.bind(name, ["width", "fillchar"])?;
                 let width = integer(width, 0, "the width")?;
                 let fill = text(fill.unwrap_or_else(|| Value::str(" ")), "the fill character")?;
-                let mut characters = fill.chars();
-                let (Some(fill), None) = (characters.next(), characters.next()) else {
+                if fill.chars().take(2).count() != 1 {
                     return Fault::evaluation("the fill character must be exactly one character long");
-                };
+                }
                 let align = match name {
                     "center" => Align::Center,
                     "ljust" => Align::Left,
                     _ => Align::Right,
                 };
-                self.padded(string, width, fill, align)
+                self.padded(string, width, &fill, align)
             }
             "zfill" => {
                 let [width] = given.bind(name, ["width"])?;
                 let width = integer(width, 0, "the width")?;
                 let (sign, digits) = string.split_at(usize::from(string.starts_with(['+', '-'])));
-                let digits =
-                    self.padded(digits, width.saturating_sub(sign.len() as i128), '0', Align::Right)?;
+                let width = width.saturating_sub(sign.len() as i128);
+                let digits = self.padded(&string.part(digits), width, &Text::own("0"), Align::Right)?;
                 let digits = self.str(&digits)?;
-                self.budget.text([sign, &*digits].concat())
+                self.joined_text(&[string.part(sign), digits], &Text::own(""))
             }
             "expandtabs" => {
                 let [size] = given.bind(name, ["tabsize"])?;
                 let size = usize::try_from(integer(size, 8, "the tab size")?.max(0)).unwrap_or(usize::MAX);
                 self.budget.repeat(string.matches('\t').count(), size)?;
-                self.budget.text(expand_tabs(string, size))
+                self.budget.text(Text::like(expand_tabs(string, size), &[string]))
             }
             "format" => self.brace_format(string, given),
             "format_map" => {
@@ -144,7 +143,7 @@ impl Interpreter<'_> {
                 let named = dict
                     .entries
                     .values()
-                    .filter_map(|(key, value)| Some((key.as_str()?.clone(), value.clone())));
+                    .filter_map(|(key, value)| Some((key.as_str()?.shared().clone(), value.clone())));
                 let given = Given { positional: Vec::new(), named: named.collect() };
                 self.brace_format(string, given)
             }
@@ -157,7 +156,7 @@ impl Interpreter<'_> {
 
     fn changed_case(
         &mut self,
-        string: &str,
+        string: &Text,
         given: Given,
         name: &str,
         change: impl Fn(&str) -> String,
@@ -165,28 +164,43 @@ impl Interpreter<'_> {
         given.none(name)?;
         // A character may become three.
         self.budget.bytes(string.len())?;
-        self.budget.text(change(string))
+        self.budget.text(Text::like(change(string), &[string]))
     }
 
     pub(super) fn replaced(
         &mut self,
-        string: &str,
+        string: &Text,
         old: &str,
-        new: &str,
+        new: &Text,
         count: i128,
     ) -> Result<Value, Fault> {
         let limit = usize::try_from(count).unwrap_or(usize::MAX);
         let found = if old.is_empty() { string.chars().count() + 1 } else { string.matches(old).count() };
         self.budget.search(string.len(), old.len())?;
-        self.budget.repeat(new.len(), found.min(limit))?;
-        self.budget.bytes(string.len())?;
-        self.budget.text(string.replacen(old, new, limit))
+        self.budget.repeat(new.cost() + size_of::<Text>(), found.min(limit))?;
+        self.budget.bytes(string.cost())?;
+        let mut written = Written::default();
+        let mut done = 0;
+        for (at, _) in string.match_indices(old).take(limit) {
+            written.push_range(string, done..at);
+            written.push(new);
+            done = at + old.len();
+        }
+        written.push_range(string, done..string.len());
+        self.budget.text(written.finish())
     }
 
-    pub(super) fn joined_text(&mut self, texts: &[Arc<str>], separator: &str) -> Result<Value, Fault> {
-        self.budget.repeat(separator.len(), texts.len())?;
-        self.budget.bytes(texts.iter().map(|text| text.len()).sum())?;
-        self.budget.text(texts.join(separator))
+    pub(super) fn joined_text(&mut self, texts: &[Text], separator: &Text) -> Result<Value, Fault> {
+        self.budget.repeat(separator.cost(), texts.len())?;
+        self.budget.bytes(texts.iter().map(Text::cost).sum())?;
+        let mut written = Written::default();
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                written.push(separator);
+            }
+            written.push(text);
+        }
+        self.budget.text(written.finish())
     }
 
     /// Takes characters off one end or both: those that are given, or white space.
@@ -222,23 +236,26 @@ impl Interpreter<'_> {
     /// Fills up to a width.
     pub(super) fn padded(
         &mut self,
-        string: &str,
+        string: &Text,
         width: i128,
-        fill: char,
+        fill: &Text,
         align: Align,
     ) -> Result<Value, Fault> {
         let length = string.chars().count();
         let width = usize::try_from(width.max(0)).unwrap_or(usize::MAX);
         let missing = width.saturating_sub(length);
-        self.budget.repeat(fill.len_utf8(), missing)?;
+        self.budget.repeat(fill.cost(), missing)?;
         let before = match align {
             Align::Left => 0,
             Align::Right => missing,
             // Python puts the odd one in front where the width is odd too.
             Align::Center => missing / 2 + (missing & width & 1),
         };
-        let fill = |count: usize| std::iter::repeat_n(fill, count).collect::<String>();
-        self.budget.text([&fill(before), string, &fill(missing - before)].concat())
+        let mut written = Written::default();
+        (0..before).for_each(|_| written.push(fill));
+        written.push(string);
+        (before..missing).for_each(|_| written.push(fill));
+        self.budget.text(written.finish())
     }
 
     fn starts_or_ends(&mut self, string: &str, name: &str, given: Given) -> Result<Value, Fault> {
@@ -275,7 +292,7 @@ impl Interpreter<'_> {
         Ok(at.map(|at| skipped + within[..at].chars().count()))
     }
 
-    fn split(&mut self, string: &str, name: &str, given: Given) -> Result<Value, Fault> {
+    fn split(&mut self, string: &Text, name: &str, given: Given) -> Result<Value, Fault> {
         let [separator, limit] = given.bind(name, ["sep", "maxsplit"])?;
         let limit = usize::try_from(integer(limit, -1, "maxsplit")?).unwrap_or(usize::MAX);
         let from_end = name == "rsplit";
@@ -296,7 +313,8 @@ impl Interpreter<'_> {
                 }
             }
         };
-        let parts = parts.into_iter().map(|part| self.budget.text(part)).collect::<Result<_, _>>()?;
+        let parts = parts.into_iter().map(|part| self.budget.text(string.part(part)));
+        let parts = parts.collect::<Result<_, _>>()?;
         self.budget.list(parts)
     }
 }
@@ -309,7 +327,7 @@ pub(super) enum Align {
     Center,
 }
 
-fn optional_text(value: Option<Value>, what: &str) -> Result<Option<Arc<str>>, Fault> {
+fn optional_text(value: Option<Value>, what: &str) -> Result<Option<Text>, Fault> {
     match value {
         None | Some(Value::None) => Ok(None),
         Some(value) => text(value, what).map(Some),

@@ -4,6 +4,7 @@
 //! lives in the interpreter and is named by number, so that no value can hold itself.
 
 use super::budget::{Budget, Fault};
+use super::text::Text;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
@@ -18,9 +19,9 @@ pub(super) enum Value {
     Bool(bool),
     Int(i128),
     Float(f64),
-    Str(Arc<str>),
+    Str(Text),
     /// A text that `safe` or `escape` gave: what is added to it gets escaped.
-    Markup(Arc<str>),
+    Markup(Text),
     List(Rc<Items>),
     Tuple(Rc<Items>),
     Dict(Rc<Dict>),
@@ -98,12 +99,27 @@ pub(super) struct Loop {
 
 /// Deeper values could not be dropped or printed without wearing out the stack.
 const MAX_DEPTH: usize = 100;
+/// Who speaks, in the families of models that there are. Some templates make a special token of the name; any other name
+/// is the caller's text.
+const ROLES: [&str; 10] = [
+    "system",
+    "developer",
+    "user",
+    "assistant",
+    "model",
+    "tool",
+    "function",
+    "ipython",
+    "observation",
+    "environment",
+];
 /// What a value costs beside its contents.
 const VALUE_BYTES: usize = size_of::<Value>();
 
 impl Value {
+    /// A text of the template itself.
     pub(super) fn str(text: &str) -> Value {
-        Value::Str(text.into())
+        Value::Str(Text::own(text))
     }
 
     /// Nothing, for a reason that has no part of the template's values in it; [`Budget::undefined`] pays for others.
@@ -193,7 +209,7 @@ impl Value {
         }
     }
 
-    pub(super) fn as_str(&self) -> Option<&Arc<str>> {
+    pub(super) fn as_str(&self) -> Option<&Text> {
         match self {
             Value::Str(text) | Value::Markup(text) => Some(text),
             _ => None,
@@ -209,9 +225,9 @@ impl Range {
 
 impl Budget {
     /// A text, paid for.
-    pub(super) fn text(&mut self, text: impl Into<Arc<str>> + AsRef<str>) -> Result<Value, Fault> {
-        self.bytes(text.as_ref().len() + VALUE_BYTES)?;
-        Ok(Value::Str(text.into()))
+    pub(super) fn text(&mut self, text: Text) -> Result<Value, Fault> {
+        self.bytes(text.cost() + VALUE_BYTES)?;
+        Ok(Value::Str(text))
     }
 
     /// Nothing, for a reason that may be as long as the template makes it.
@@ -280,7 +296,7 @@ impl Budget {
             Value::Str(text) | Value::Markup(text) => {
                 // It will be hashed.
                 self.scan(text.len())?;
-                Key::Str(text.clone())
+                Key::Str(text.shared().clone())
             }
             Value::Tuple(items) => {
                 self.repeat(items.values.len(), size_of::<Key>())?;
@@ -291,8 +307,8 @@ impl Budget {
         })
     }
 
-    /// A value of the caller.
-    pub(super) fn json(&mut self, json: &Json) -> Result<Value, Fault> {
+    /// A value of the caller; `source` says what its texts are.
+    pub(super) fn json(&mut self, json: &Json, source: fn(&str) -> Text) -> Result<Value, Fault> {
         self.steps(1)?;
         match json {
             Json::Null => Ok(Value::None),
@@ -301,17 +317,34 @@ impl Budget {
                 let integer = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
                 Ok(integer.map_or_else(|| Value::Float(number.as_f64().unwrap_or(f64::NAN)), Value::Int))
             }
-            Json::String(text) => self.text(text.as_str()),
+            Json::String(text) => self.text(source(text)),
             Json::Array(items) => {
-                let values = items.iter().map(|item| self.json(item)).collect::<Result<_, _>>()?;
+                let values = items.iter().map(|item| self.json(item, source)).collect::<Result<_, _>>()?;
                 self.list(values)
             }
             Json::Object(entries) => {
-                let entries =
-                    entries.iter().map(|(key, value)| Ok((self.text(key.as_str())?, self.json(value)?)));
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| Ok((self.text(source(key))?, self.json(value, source)?)));
                 let entries = entries.collect::<Result<_, Fault>>()?;
                 self.dict(entries)
             }
         }
+    }
+
+    /// The messages of a conversation: texts of the caller, but for roles, of which templates build their marks.
+    pub(super) fn messages(&mut self, messages: &[Json]) -> Result<Value, Fault> {
+        let mut values = Vec::with_capacity(messages.len());
+        for message in messages {
+            let mut entries = Vec::new();
+            for (key, value) in message.as_object().into_iter().flatten() {
+                let known = key == "role" && value.as_str().is_some_and(|role| ROLES.contains(&role));
+                let source: fn(&str) -> Text =
+                    if known { |role| Text::own(role) } else { |text| Text::heard(text) };
+                entries.push((self.text(Text::heard(key.as_str()))?, self.json(value, source)?));
+            }
+            values.push(self.dict(entries)?);
+        }
+        self.list(values)
     }
 }

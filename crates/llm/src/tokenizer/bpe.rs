@@ -52,7 +52,7 @@ impl Bpe {
             };
             let (left, right) = (&line[..space], &line[space + 1..]);
             if let (Some(left_id), Some(right_id)) = (vocabulary.id(left), vocabulary.id(right)) {
-                let joined = vocabulary.id(&[left, right].concat());
+                let joined = vocabulary.text_id(&[left, right].concat());
                 pairs.entry((left_id, right_id)).or_insert((rank, joined));
             }
         }
@@ -88,13 +88,15 @@ impl Bpe {
     fn word(&self, vocabulary: &Vocabulary, word: &[u8], ids: &mut Vec<u32>) {
         let newlines = self.alphabet == Alphabet::Characters && word.iter().all(|&byte| byte == b'\n');
         let stays_whole = self.whole_words || newlines || matches!(self.merges, Merges::Ranks);
-        if let Some(id) = vocabulary.id(word).filter(|_| stays_whole) {
+        if let Some(id) = vocabulary.text_id(word).filter(|_| stays_whole) {
             ids.push(id);
             return;
         }
         let rule = |left: &Symbol, right: &Symbol| match &self.merges {
             Merges::Pairs(pairs) => pairs.get(&(left.id?, right.id?)).copied(),
-            Merges::Ranks => vocabulary.id(&word[left.start..right.end]).map(|id| (u64::from(id), Some(id))),
+            Merges::Ranks => {
+                vocabulary.text_id(&word[left.start..right.end]).map(|id| (u64::from(id), Some(id)))
+            }
         };
         for symbol in merge(self.letters(vocabulary, word), rule) {
             match (symbol.id, vocabulary.byte_tokens()) {
@@ -116,7 +118,7 @@ impl Bpe {
             .iter()
             .copied()
             .zip(ends)
-            .map(|(start, end)| Symbol::new(start, end, vocabulary.id(&word[start..end])))
+            .map(|(start, end)| Symbol::new(start, end, vocabulary.text_id(&word[start..end])))
             .collect()
     }
 }

@@ -5,7 +5,7 @@ use super::charsmap::Normalizer;
 use super::pretokenizers;
 use super::sentencepiece::kind_of;
 use super::sentences::{Algorithm, Sentences};
-use super::specials::Specials;
+use super::specials::{Role, Specials};
 use super::spelled::{Rules, Spelled};
 use super::split::Splitter;
 use super::vocabulary::{Kind, Vocabulary};
@@ -87,7 +87,8 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary, TokenizerError> {
 fn specials(vocabulary: &Vocabulary) -> Result<Specials, TokenizerError> {
     let special = |kind| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown);
     let tokens = vocabulary.iter().filter(|(_, _, kind)| special(*kind));
-    Specials::new(FORMAT, tokens.map(|(id, token, _)| (token, id)))
+    let role = |kind| if kind == Kind::UserDefined { Role::Text } else { Role::Mark };
+    Specials::new(FORMAT, tokens.map(|(id, token, kind)| (token, id, role(kind))))
 }
 
 fn byte_pair(keys: &Keys<'_>, model: &str, vocabulary: Vocabulary) -> Result<Spelled, TokenizerError> {
@@ -118,7 +119,7 @@ fn scored(keys: &Keys<'_>, vocabulary: Vocabulary) -> Result<Spelled, TokenizerE
         ..Normalizer::default()
     };
     let unknown = keys.token("unknown_token_id", &vocabulary).or_else(|| (vocabulary.len() > 0).then_some(0));
-    let rules = Rules::Sentences(Sentences {
+    let rules = Rules::Sentences(Box::new(Sentences {
         normalizer,
         algorithm: Algorithm::Bpe,
         scores,
@@ -126,7 +127,7 @@ fn scored(keys: &Keys<'_>, vocabulary: Vocabulary) -> Result<Spelled, TokenizerE
         byte_fallback: true,
         unknown_text: " \u{2047} ".to_owned(),
         user_defined: Specials::new(FORMAT, std::iter::empty())?,
-    });
+    }));
     let (specials, ends) = (specials(&vocabulary)?, keys.ends(&vocabulary, true, false));
     Ok(Spelled { vocabulary, specials, rules, ends, added_first: Vec::new() })
 }

@@ -5,10 +5,14 @@
 
 use super::charsmap;
 use super::decoder::Decoder;
+use super::specials::{Role, Specials};
 use super::{EndTokens, Model, TokenizerError, TokenizerFormat, check_largest_id, check_limit};
 use serde_json::Value;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tokenizers::Tokenizer;
+use std::sync::OnceLock;
+use tokenizers::{AddedToken, Model as _, Tokenizer};
 
 const FORMAT: TokenizerFormat = TokenizerFormat::TokenizerJson;
 /// How many times longer each of the file's chains of rules may make a text.
@@ -28,7 +32,24 @@ pub(super) struct HuggingFace {
     decoder: Decoder,
     ends: EndTokens,
     vocab_size: usize,
+    /// What stands for text that has no token; it marks nothing.
+    unknown: Option<u32>,
+    /// Tokens that mark structure.
+    marks: Specials,
+    /// The twin that hears no marks, made when a text asks for it.
+    deaf: OnceLock<Option<Deaf>>,
 }
+
+/// The tokenizer with its marks under other names: their own spellings are text to it.
+#[derive(Debug)]
+struct Deaf {
+    tokenizer: Tokenizer,
+    /// Marks by the ids of their other names.
+    marks: HashMap<u32, u32>,
+}
+
+/// What the other name of a mark begins and ends with: code points that no text has, since Unicode keeps them for such use.
+const ALIAS: (char, char) = ('\u{fdd0}', '\u{fdd1}');
 
 pub(super) fn read(bytes: &[u8]) -> Result<HuggingFace, TokenizerError> {
     let json: Value =
@@ -37,6 +58,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<HuggingFace, TokenizerError> {
         check_limit(what, growth(json.get(chain).unwrap_or(&Value::Null))?, MAX_GROWTH)?;
     }
     let decoder = Decoder::read(json.get("decoder").unwrap_or(&Value::Null));
+    let unknown = unknown(json.get("model").unwrap_or(&Value::Null));
     drop(json);
     let mut tokenizer = guarded(|| Tokenizer::from_bytes(bytes))?
         .map_err(|error| TokenizerError::malformed(FORMAT, error))?;
@@ -46,9 +68,37 @@ pub(super) fn read(bytes: &[u8]) -> Result<HuggingFace, TokenizerError> {
     let vocabulary = guarded(|| tokenizer.get_vocab(true))?;
     let largest = vocabulary.values().max().copied().unwrap_or(0) as usize;
     check_largest_id(largest, vocabulary.len())?;
-    let mut model = HuggingFace { tokenizer, decoder, ends: EndTokens::default(), vocab_size: largest + 1 };
+    let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+    let unknown = unknown.and_then(|unknown| match unknown {
+        Unknown::Id(id) => Some(id),
+        Unknown::Token(token) => tokenizer.token_to_id(&token),
+    });
+    let marks = added.iter().filter(|(_, token)| token.special);
+    let marks = Specials::new(FORMAT, marks.map(|(id, token)| (token.content.as_bytes(), *id, Role::Mark)))?;
+    let mut model = HuggingFace {
+        tokenizer,
+        decoder,
+        ends: EndTokens::default(),
+        vocab_size: largest + 1,
+        unknown,
+        marks,
+        deaf: OnceLock::new(),
+    };
     model.ends = model.find_ends();
     Ok(model)
+}
+
+/// How a file names the token for what has none.
+enum Unknown {
+    Id(u32),
+    Token(String),
+}
+
+fn unknown(model: &Value) -> Option<Unknown> {
+    let id = model.get("unk_id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+    let token =
+        || model.get("unk_token").and_then(Value::as_str).map(|token| Unknown::Token(token.to_owned()));
+    id.map(Unknown::Id).or_else(token)
 }
 
 /// What the library makes of it; a panic inside becomes an error.
@@ -106,6 +156,83 @@ impl HuggingFace {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// Whether a token marks structure.
+    fn is_mark(&self, id: u32) -> bool {
+        self.is_special(id) && Some(id) != self.unknown
+    }
+
+    /// The marks that a text spells outside of what was heard.
+    fn marks_outside(&self, text: &str, heard: &[Range<usize>]) -> Vec<(u32, Range<usize>)> {
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let stands = |id: &u32, range: &Range<usize>| {
+            let alone = added.get(id).is_some_and(|token| token.single_word);
+            let (before, behind) =
+                (text[..range.start].chars().next_back(), text[range.end..].chars().next());
+            !alone || !(is_word(before) || is_word(behind))
+        };
+        self.marks.marks_outside(text, heard).filter(|(id, range)| stands(id, range)).collect()
+    }
+
+    fn deaf(&self) -> Result<&Deaf, TokenizerError> {
+        let make = || {
+            let mut tokenizer = self.tokenizer.clone();
+            tokenizer.set_encode_special_tokens(true);
+            let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+            let marks: Vec<_> = added.iter().filter(|(_, token)| token.special).collect();
+            let aliases = marks.iter().map(|(id, token)| {
+                AddedToken::from(alias(**id), false)
+                    .lstrip(token.lstrip)
+                    .rstrip(token.rstrip)
+                    .normalized(false)
+                    .single_word(false)
+            });
+            tokenizer.add_tokens(aliases).ok()?;
+            let named = marks.iter().map(|(id, _)| Some((tokenizer.token_to_id(&alias(**id))?, **id)));
+            let marks = named.collect::<Option<HashMap<u32, u32>>>()?;
+            Some(Deaf { tokenizer, marks })
+        };
+        let deaf = self.deaf.get_or_init(|| guarded(make).ok().flatten());
+        deaf.as_ref()
+            .ok_or_else(|| TokenizerError::malformed(FORMAT, "its special tokens cannot be set apart"))
+    }
+
+    /// Ids of a text whose marks, and no others, are those at the given places.
+    fn deaf_ids(&self, text: &str, marks: &[(u32, Range<usize>)]) -> Result<Vec<u32>, TokenizerError> {
+        let deaf = self.deaf()?;
+        let mut renamed = String::with_capacity(text.len());
+        let mut done = 0;
+        let plain = |part: &str| part.replace([ALIAS.0, ALIAS.1], "\u{fffd}");
+        for (id, range) in marks {
+            renamed += &plain(&text[done..range.start]);
+            renamed += &alias(*id);
+            done = range.end;
+        }
+        renamed += &plain(&text[done..]);
+        let encoding = guarded(|| deaf.tokenizer.encode(renamed.as_str(), false))?;
+        let encoding = encoding.map_err(|error| TokenizerError::malformed(FORMAT, error))?;
+        let mut ids = Vec::with_capacity(encoding.len());
+        for (id, &(start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+            let spelling = || self.tokenizer.id_to_token(*id).unwrap_or_default();
+            if let Some(mark) = deaf.marks.get(id) {
+                ids.push(*mark);
+            } else if self.is_mark(*id)
+                || renamed.get(start..end) == Some(&spelling()) && self.is_special(*id)
+            {
+                // The vocabulary's own rules made a mark of text: it is spelled letter by letter.
+                for letter in spelling().chars() {
+                    let tokens =
+                        guarded(|| self.tokenizer.get_model().tokenize(letter.encode_utf8(&mut [0; 4])))?;
+                    let tokens = tokens.map_err(|error| TokenizerError::malformed(FORMAT, error))?;
+                    ids.extend(tokens.iter().map(|token| token.id));
+                }
+            } else {
+                ids.push(*id);
+            }
+        }
+        Ok(ids)
+    }
+
     /// The tokens that the file's own rules put around a text, where that is one before and one behind at most.
     fn find_ends(&self) -> EndTokens {
         let (Ok(plain), Ok(whole)) = (self.ids("a", false), self.ids("a", true)) else {
@@ -121,9 +248,26 @@ impl HuggingFace {
     }
 }
 
+/// The other name of a mark.
+fn alias(id: u32) -> String {
+    format!("{}{id}{}", ALIAS.0, ALIAS.1)
+}
+
 impl Model for HuggingFace {
     fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         self.ids(text, false)
+    }
+
+    fn encode_heard(&self, text: &str, heard: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        let ids = self.ids(text, false)?;
+        let marks = self.marks_outside(text, heard);
+        // The library itself, where it sees the marks that are to be seen and no others.
+        let seen = ids.iter().filter(|id| self.is_mark(**id));
+        let same = seen.eq(marks.iter().map(|(id, _)| id).filter(|id| self.is_mark(**id)));
+        if same && !self.marks.heard_spells_marks(text, heard) {
+            return Ok(ids);
+        }
+        self.deaf_ids(text, &marks)
     }
 
     fn encode_with_own_ends(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {

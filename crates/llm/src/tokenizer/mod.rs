@@ -32,6 +32,7 @@ use crate::stream::TextStream;
 use pteron_tensor::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Which tokens [`Tokenizer::encode`] puts around a text.
@@ -57,6 +58,10 @@ pub struct Tokenizer {
 pub(crate) trait Model: Debug + Send + Sync {
     /// Ids of a text; tokens that mark structure are seen as such where the format does that. No ends.
     fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError>;
+
+    /// The same where some of the text was heard: tokens that mark structure are seen only outside of that. Parts are in
+    /// order, do not touch, and begin and end with a character.
+    fn encode_heard(&self, text: &str, heard: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError>;
 
     /// Ids of a text with the ends that the file itself asks for.
     fn encode_with_own_ends(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
@@ -172,6 +177,26 @@ impl Tokenizer {
             Ends::None => self.model.encode(text),
             Ends::AsConfigured => self.encode_with_ends(text),
         }
+    }
+
+    /// The ids of a text of which some parts were heard from users, files or tools: special tokens that those spell are
+    /// text. `heard` is in order; a part that begins or ends within a character counts to the character's end.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_heard(&self, text: &str, heard: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        check_limit("the length of the text in bytes", text.len(), MAX_TEXT_BYTES)?;
+        let mut whole: Vec<Range<usize>> = Vec::with_capacity(heard.len());
+        for part in heard {
+            let start = text.floor_char_boundary(part.start);
+            let end = text.ceil_char_boundary(part.end.min(text.len()));
+            match whole.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ if start < end => whole.push(start..end),
+                _ => {}
+            }
+        }
+        self.model.encode_heard(text, &whole)
     }
 
     /// What the file does itself, corrected by what the configuration says.

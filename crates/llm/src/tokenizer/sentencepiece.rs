@@ -3,7 +3,7 @@
 use super::charsmap::{Charsmap, Normalizer};
 use super::protobuf::{Field, fields};
 use super::sentences::{Algorithm, Sentences};
-use super::specials::Specials;
+use super::specials::{Role, Specials};
 use super::spelled::{Rules, Spelled};
 use super::unigram::Unigram;
 use super::vocabulary::{Kind, Vocabulary};
@@ -87,8 +87,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Spelled, TokenizerError> {
     let ends = EndTokens { bos: id(trainer.bos), eos: id(trainer.eos), ..EndTokens::default() };
     let unknown = id(trainer.unknown);
     let user_defined = vocabulary.iter().filter(|(_, _, kind)| *kind == Kind::UserDefined);
-    let user_defined = Specials::new(FORMAT, user_defined.map(|(id, token, _)| (token, id)))?;
-    let rules = Rules::Sentences(Sentences {
+    let user_defined = Specials::new(FORMAT, user_defined.map(|(id, token, _)| (token, id, Role::Text)))?;
+    let rules = Rules::Sentences(Box::new(Sentences {
         normalizer,
         algorithm,
         scores,
@@ -96,7 +96,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Spelled, TokenizerError> {
         byte_fallback: trainer.byte_fallback,
         unknown_text: trainer.unknown_text,
         user_defined,
-    });
+    }));
     let specials = Specials::new(FORMAT, std::iter::empty())?;
     Ok(Spelled { vocabulary, specials, rules, ends, added_first: Vec::new() })
 }

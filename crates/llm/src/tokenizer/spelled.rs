@@ -6,6 +6,7 @@ use super::specials::{Part, Specials};
 use super::vocabulary::{Kind, Vocabulary, byte_level_bytes, byte_of};
 use super::wordpiece::WordPiece;
 use super::{EndTokens, Model, TokenizerError};
+use std::ops::Range;
 
 /// Vocabularies of GGUF, SentencePiece, tiktoken and tekken files.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Spelled {
 #[derive(Debug)]
 pub(super) enum Rules {
     Bpe(Bpe),
-    Sentences(Sentences),
+    Sentences(Box<Sentences>),
     WordPiece(WordPiece),
 }
 
@@ -40,13 +41,12 @@ impl Spelled {
     fn added(&self, id: u32) -> Option<&str> {
         self.added_first.get(id as usize).map(|token| &**token)
     }
-}
 
-impl Model for Spelled {
-    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    /// The ids of a text that was cut at its special tokens.
+    fn ids_of(&self, parts: Vec<Part<'_>>) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         let mut after_special = true;
-        for part in self.specials.cut(text) {
+        for part in parts {
             match part {
                 Part::Token(id, _) => ids.push(id),
                 Part::Text(text) => match &self.rules {
@@ -64,6 +64,16 @@ impl Model for Spelled {
             ids.iter_mut().for_each(|id| *id += offset);
         }
         Ok(ids)
+    }
+}
+
+impl Model for Spelled {
+    fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.ids_of(self.specials.cut(text))
+    }
+
+    fn encode_heard(&self, text: &str, heard: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        self.ids_of(self.specials.cut_heard(text, heard))
     }
 
     fn decode(&self, ids: &[u32]) -> String {

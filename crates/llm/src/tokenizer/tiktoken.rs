@@ -1,7 +1,7 @@
 //! tiktoken and tekken: byte-pair encoding whose ranks are the tokens' own numbers.
 
 use super::bpe::{Alphabet, Bpe, Merges};
-use super::specials::Specials;
+use super::specials::{Role, Specials};
 use super::spelled::{Rules, Spelled};
 use super::split::Splitter;
 use super::vocabulary::{Kind, Vocabulary};
@@ -30,7 +30,8 @@ fn assemble(
         tokens[*id as usize] = (token.as_bytes().into(), Kind::Control);
     }
     let vocabulary = Vocabulary::new(tokens)?;
-    let specials = Specials::new(format, special.iter().map(|(token, id)| (token.as_bytes(), *id)))?;
+    let marks = special.iter().map(|(token, id)| (token.as_bytes(), *id, Role::Mark));
+    let specials = Specials::new(format, marks)?;
     let splitter = Splitter::new(format, &[pattern])?;
     let bpe = Bpe { splitter, merges: Merges::Ranks, whole_words: true, alphabet: Alphabet::Bytes };
     Ok(Spelled { vocabulary, specials, rules: Rules::Bpe(bpe), ends: EndTokens::default(), added_first })

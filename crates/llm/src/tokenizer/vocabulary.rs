@@ -53,6 +53,12 @@ impl Vocabulary {
         self.ids.get(token).copied()
     }
 
+    /// The id of a token that text can become: what marks structure is found before the rules see a text, or not at all.
+    pub(super) fn text_id(&self, token: &[u8]) -> Option<u32> {
+        let id = self.id(token)?;
+        (!matches!(self.kind(id), Some(Kind::Control | Kind::Unknown))).then_some(id)
+    }
+
     pub(super) fn token(&self, id: u32) -> Option<&[u8]> {
         self.tokens.get(id as usize).map(|(token, _)| &**token)
     }

@@ -32,7 +32,7 @@ impl WordPiece {
                 let ends = (start + 1..=longest).rev().filter(|end| word.is_char_boundary(*end));
                 let token = ends
                     .into_iter()
-                    .find_map(|end| Some((vocabulary.id(&word.as_bytes()[start..end])?, end)));
+                    .find_map(|end| Some((vocabulary.text_id(&word.as_bytes()[start..end])?, end)));
                 let Some((id, end)) = token else { break };
                 ids.push(id);
                 start = end;

@@ -180,6 +180,15 @@ impl Architecture for Gemma4 {
         }
     }
 
+    /// Layers that share keys and values are published with projections of their own.
+    fn spare(&self) -> Vec<String> {
+        let layers = self.layer_types.len();
+        let shared = layers.saturating_sub(self.num_kv_shared_layers)..layers;
+        let modules = ["k_proj", "v_proj", "k_norm", "v_norm"];
+        let weight = |layer, module| format!("model.layers.{layer}.self_attn.{module}.weight");
+        shared.flat_map(|layer| modules.map(|module| weight(layer, module))).collect()
+    }
+
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
         let hidden = self.hidden_size;
         net.enter("embedding");

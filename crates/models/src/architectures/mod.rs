@@ -6,7 +6,7 @@
 //! 1. A file here with a struct of the sizes, named as `config.json` names them, and `impl Architecture`: `facts` for
 //!    runners, `build` for the graph. Blocks (`attention`, `gated_mlp`, `embed`, `head`, `Norm`, `Rope`) take what
 //!    differs between families as fields; weights are asked for under the names of the published checkpoints, with
-//!    `model.` in front whatever wrapper they come in. Tensors that nobody asks for are left alone.
+//!    `model.` in front whatever wrapper they come in. Tensors that nobody asks for are left alone, and told to the user.
 //! 2. Its `read`, from a [`Config`] with the defaults that the family's own code has, and its row in [`FAMILIES`].
 //! 3. Its test: a small one with its twin in plain loops in `tests/small`, so that every chunking and dtype is tried.
 //!
@@ -36,6 +36,11 @@ pub trait Architecture: Send + Sync {
 
     /// Appends the whole model; its logits.
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError>;
+
+    /// Weights that published files hold although the model has no use for them.
+    fn spare(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A family by the names that published files give it.

@@ -15,6 +15,10 @@ const LARGEST_SIZE: u64 = 1 << 24;
 /// More layers than any model has.
 const MOST_LAYERS: usize = 1 << 14;
 
+/// What classes do that write text, behind `For` in their names: `LlamaForCausalLM`, and wrappers whose text model is read.
+const WRITES_TEXT: [&str; 5] =
+    ["CausalLM", "ConditionalGeneration", "ImageTextToText", "MultimodalLM", "Vision2Seq"];
+
 /// What is wrong with a configuration: the key, what it holds, and what would do.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
@@ -48,6 +52,23 @@ impl Config {
         }
         let name = named(&self.text).or_else(|| named(&self.wrapper));
         name.ok_or_else(|| ConfigError("it names neither `model_type` nor `architectures`".into()))
+    }
+
+    /// An error where all classes of `architectures` have another head than one over the vocabulary: classifiers, reward
+    /// models, models that fill masks. A bare `LlamaModel` passes, because it is the same decoder without its head, which
+    /// a tied embedding replaces; where none does, the head is missed by its name.
+    pub fn check_task(&self) -> Result<(), ConfigError> {
+        let listed = |file: &Map<String, Value>| file.get("architectures").and_then(Value::as_array).cloned();
+        let classes = listed(&self.wrapper).or_else(|| listed(&self.text)).unwrap_or_default();
+        let mut classes = classes.iter().filter_map(Value::as_str);
+        let Some(first) = classes.next() else { return Ok(()) };
+        if writes_text(first) || classes.any(writes_text) {
+            return Ok(());
+        }
+        Err(ConfigError(format!(
+            "`architectures` names {}, which is no language model: its head gives no logits of a vocabulary",
+            shown(&Value::from(first))
+        )))
     }
 
     /// Lets another file of the checkpoint have the say over a key.
@@ -182,6 +203,15 @@ impl Config {
             let known: Vec<&str> = Activation::names().collect();
             ConfigError(format!("`{key}` is {}; known are {}", shown(value), known.join(", ")))
         })
+    }
+}
+
+/// Whether a class gives logits of a vocabulary, as far as its name tells.
+fn writes_text(class: &str) -> bool {
+    let task = class.rsplit_once("For").map(|(_, task)| task);
+    match task.filter(|task| task.starts_with(|first: char| first.is_ascii_uppercase())) {
+        Some(task) => WRITES_TEXT.iter().any(|known| task.starts_with(known)),
+        None => !class.ends_with("RewardModel"),
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Net {
     shared: Vec<SharedBuffer>,
     caches: Vec<CacheLayer>,
     pub(crate) rings: HashMap<(usize, usize), RingView>,
+    /// Rotary periods that are chosen by length, by the name of their positions.
+    pub(crate) periods: HashMap<String, ValueId>,
 }
 
 /// What one method is to be like.
@@ -104,6 +106,7 @@ impl Net {
             shared: Vec::new(),
             caches: Vec::new(),
             rings: HashMap::new(),
+            periods: HashMap::new(),
         };
         net.length = net.op(Op::SymSize { a: tokens, dim: 1 })?;
         Ok(net)

@@ -14,6 +14,8 @@ pub(crate) struct Layer {
     pub(crate) head_dim: usize,
     pub(crate) scale: f32,
     pub(crate) inverse_frequencies: Vec<f32>,
+    /// The first position that turns by other frequencies, and those.
+    pub(crate) beyond: Option<(usize, Vec<f32>)>,
     pub(crate) window: usize,
     pub(crate) qkv_bias: bool,
     pub(crate) head_norms: bool,
@@ -74,9 +76,14 @@ fn by_head(x: &Rows, head_dim: usize, change: impl Fn(&[f32]) -> Vec<f32>) -> Ro
     x.iter().map(|row| row.chunks(head_dim).flat_map(&change).collect()).collect()
 }
 
-fn rotate(x: &Rows, head_dim: usize, inverse: &[f32]) -> Rows {
+fn rotate(x: &Rows, layer: &Layer) -> Rows {
+    let head_dim = layer.head_dim;
     let half = head_dim / 2;
     let turned = |(position, row): (usize, &Vec<f32>)| {
+        let inverse = match &layer.beyond {
+            Some((first, inverse)) if position >= *first => inverse,
+            _ => &layer.inverse_frequencies,
+        };
         let heads = row.chunks(head_dim).flat_map(|head| {
             let mut out = head.to_vec();
             for i in 0..half {
@@ -225,7 +232,7 @@ impl Decoder {
             false => x,
         };
         let queries = head_norm(project("q_proj", layer.heads), "q_norm");
-        let queries = rotate(&queries, layer.head_dim, &layer.inverse_frequencies);
+        let queries = rotate(&queries, layer);
         let (keys, values) = match layer.donor {
             Some(donor) => caches[donor].clone(),
             None => {
@@ -236,7 +243,7 @@ impl Decoder {
                     true => by_head(&values, layer.head_dim, |head| rms(head, None, self.eps)),
                     false => values,
                 };
-                let keys = rotate(&head_norm(raw, "k_norm"), layer.head_dim, &layer.inverse_frequencies);
+                let keys = rotate(&head_norm(raw, "k_norm"), layer);
                 (keys, values)
             }
         };

@@ -34,6 +34,7 @@ pub(crate) fn plain_layer(prefix: String) -> Layer {
         head_dim: 16,
         scale: 0.25,
         inverse_frequencies: powers(16, 10_000.0),
+        beyond: None,
         window: usize::MAX,
         qkv_bias: false,
         head_norms: false,
@@ -43,6 +44,11 @@ pub(crate) fn plain_layer(prefix: String) -> Layer {
         inner: 64,
         layer_scalar: false,
     }
+}
+
+/// `theta^(-2i/d)` of such a layer.
+pub(crate) fn frequencies() -> Vec<f32> {
+    powers(16, 10_000.0)
 }
 
 pub(crate) fn plain(layers: usize, change: impl Fn(usize, Layer) -> Layer) -> Decoder {

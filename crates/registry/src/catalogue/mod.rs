@@ -163,7 +163,7 @@ impl Registry {
         })
     }
 
-    /// Names that somebody who wrote `asked` may have meant, best first; all where none is near.
+    /// Names that somebody who wrote `asked` may have meant, best first.
     fn nearest(&self, asked: &str) -> Vec<String> {
         // Distances take time by the product of the lengths; nobody means a name that is so long.
         let asked: String = asked.chars().take(64).collect();
@@ -177,8 +177,7 @@ impl Registry {
             .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
         let near = scored.iter().filter(|(score, _)| *score > 0.75).take(3);
-        let near: Vec<String> = near.map(|(_, name)| (*name).to_owned()).collect();
-        if near.is_empty() { self.models.keys().cloned().collect() } else { near }
+        near.map(|(_, name)| (*name).to_owned()).collect()
     }
 }
 
@@ -223,12 +222,24 @@ mod tests {
     }
 
     #[test]
+    fn packages_of_others_come_after_the_publisher_and_are_held_to_a_hash() {
+        let is_package = |source: &Source| matches!(source, Source::Pypi(_) | Source::Npm(_));
+        for variant in Registry::built_in().unwrap().models().flat_map(|model| &model.variants) {
+            assert!(variant.sources.is_sorted_by_key(is_package), "{}", variant.id());
+            assert!(variant.sha256.is_some() || !variant.sources.iter().any(is_package), "{}", variant.id());
+        }
+    }
+
+    #[test]
     fn an_unknown_name_gets_the_nearest() {
         let registry = Registry::built_in().unwrap();
         let message = |name: &str| registry.model(name).unwrap_err().to_string();
         assert!(message("smolm2").contains("smollm2-135m"), "{}", message("smolm2"));
         assert!(message("gemma4-e2").contains("gemma4_e2b"), "{}", message("gemma4-e2"));
-        assert!(message("zzz").contains("qwen2.5-coder-0.5b"), "{}", message("zzz"));
+        // What nothing is near to gets no list of all.
+        for name in ["zzz", "nope"] {
+            assert_eq!(message(name), format!("no model is called `{name}`"));
+        }
         assert!(message(&"q".repeat(1 << 20)).len() < 1000);
     }
 
@@ -275,6 +286,7 @@ mod tests {
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = []"), "no sources"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['x']"), "not a source"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['http://h/x']"), "give its hash"),
+            (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsources = ['pypi:p==1!x']"), "publisher states"),
             (model("name = 'v'\nkind = 'pte'\nfile = 'f'\nsha256 = '12'\nsources = ['path:/x']"), "64"),
             (model("name = 'v'\nkind = 'zip'\nfile = 'f'\nsources = ['path:/x']"), "zip"),
         ];

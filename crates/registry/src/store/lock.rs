@@ -37,8 +37,18 @@ impl Lock {
     }
 }
 
+impl Lock {
+    /// Whether somebody holds a lock. Nothing is made or kept for the answer.
+    pub(crate) fn is_held(path: &Path) -> bool {
+        File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
 /// Lock files stay: to remove one would let two processes hold locks on two files of the same name.
 fn open(path: &Path) -> Result<File> {
+    if let Some(folder) = path.parent() {
+        super::place::make_folder(folder)?;
+    }
     File::options().create(true).truncate(false).write(true).open(path).map_err(Error::io(path, "open"))
 }
 

@@ -3,30 +3,34 @@
 //! ```text
 //! models/MODEL/VARIANT/record.json        what it is, where it came from, size and hash of every file
 //! models/MODEL/VARIANT/files/...          the file, or the files of a folder
-//! converted/SOURCE/OPTIONS/model.pte      a program made from a source (a hash) with options (a hash)
-//! converted/SOURCE/OPTIONS/origin.json    the same two in words
+//! converted/SOURCE/PIECE/...              a file made from a source (a hash) with options (a hash)
+//! converted/SOURCE/PIECE/origin.json      the same two in words, and sums of the file
 //! partial/...                             work in progress, of no use to anybody but who takes it up again
 //! locks/...                               empty files; a lock on one is a process at work
 //! ```
 //!
+//! Nothing is made before there is something to keep, so that a folder that cannot be written to can still be read.
 //! Folders of `models` and `converted` appear whole, by one rename, and are never written to afterwards. Whatever is
 //! under `partial` without a lock was left by a process that ended in mid-work: a download goes on from it, what is left
 //! of a conversion goes with the next one.
 
+mod checksum;
 mod convert;
 mod identity;
 mod lock;
 mod place;
 mod record;
 mod remove;
+mod unused;
 
-pub use convert::Conversion;
+pub use convert::{Conversion, Found, Piece};
 pub use identity::Identity;
 pub use record::{FileRecord, Installed, Record};
 pub use remove::Removed;
+pub use unused::{Disuse, Unused};
 
 pub(crate) use lock::Lock;
-pub(crate) use place::{land, read_json, write_json};
+pub(crate) use place::{land, read_json, size_of, write_json};
 
 use crate::fetch::{self, Network};
 use crate::{Error, Event, Listener, Result, Variant};
@@ -54,11 +58,8 @@ pub struct Partial {
 }
 
 impl Store {
-    /// A store in a folder, which is made if it is not there.
+    /// A store in a folder, which is made when the first thing is put there.
     pub fn open(root: &Path) -> Result<Store> {
-        for part in FOLDERS {
-            place::make_folder(&root.join(part))?;
-        }
         // Later work may run in other folders.
         let root = std::path::absolute(root).map_err(Error::io(root, "find"))?;
         Ok(Store { root, network: Network::default() })
@@ -80,6 +81,13 @@ impl Store {
         Ok(found.filter(|installed| installed.is(variant)))
     }
 
+    /// Whether a variant was fetched once and is not whole any more.
+    pub fn is_damaged(&self, variant: &Variant) -> Result<bool> {
+        let place = self.place(variant);
+        let recorded = Installed::recorded(&place, &variant.model, &variant.name)?;
+        Ok(recorded.is_some() && Installed::read(&place, &variant.model, &variant.name)?.is_none())
+    }
+
     /// Makes sure that a variant is here, and says where. What is here already costs no network.
     pub fn fetch(&self, variant: &Variant, listener: Listener<'_>) -> Result<Installed> {
         if let Some(installed) = self.installed(variant)? {
@@ -89,6 +97,9 @@ impl Store {
         // Whoever held the lock may have fetched it.
         if let Some(installed) = self.installed(variant)? {
             return Ok(installed);
+        }
+        if self.is_damaged(variant)? {
+            listener(Event::Damaged);
         }
         let partial = self.partial(&variant.model, &variant.name);
         let whole = fetch::fetch(variant, &partial, &self.network, listener)?;
@@ -127,7 +138,18 @@ impl Store {
 
     /// Bytes that are free where the store is.
     pub fn free_bytes(&self) -> Option<u64> {
-        fs4::available_space(&self.root).ok()
+        let made = self.root.ancestors().find(|folder| folder.is_dir())?;
+        (self.network.free_space)(made)
+    }
+
+    /// An error if there is no room for so many more bytes.
+    pub fn check_room(&self, needed: u64) -> Result<()> {
+        match self.free_bytes() {
+            Some(free) if free < needed => {
+                Err(Error::DiskFull { path: self.root.clone(), needed: Some(needed), free: Some(free) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes that the store takes; whatever else lies in its folder is not its own.
@@ -137,7 +159,8 @@ impl Store {
 
     /// The machine's package clients, by name, each with the command that starts it, if any does.
     pub fn package_clients(&self) -> Vec<(&'static str, Option<String>)> {
-        fetch::clients(&self.root)
+        // They are started in a folder that is there.
+        fetch::clients(self.root.ancestors().find(|folder| folder.is_dir()).unwrap_or(&self.root))
     }
 
     fn place(&self, variant: &Variant) -> PathBuf {

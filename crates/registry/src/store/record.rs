@@ -71,18 +71,23 @@ impl Record {
 impl Installed {
     /// What is in a place; `None` if nothing is, or not the whole of it.
     pub(super) fn read(place: &Path, model: &str, variant: &str) -> Result<Option<Installed>> {
+        let found = Installed::recorded(place, model, variant)?;
+        Ok(found.filter(|installed| installed.is_whole(&place.join("files"))))
+    }
+
+    /// Whether all files are there with their sizes. Folders appear whole; where not, somebody changed this one since.
+    fn is_whole(&self, folder: &Path) -> bool {
+        self.record.files.iter().all(|file| {
+            let about = std::fs::metadata(folder.join(&file.path));
+            about.is_ok_and(|about| about.is_file() && about.len() == file.size)
+        })
+    }
+
+    /// What a place says that it holds, whether or not that is still so.
+    pub(super) fn recorded(place: &Path, model: &str, variant: &str) -> Result<Option<Installed>> {
         let record: Option<Record> = read_json(&place.join("record.json"))?;
         let Some(record) = record.filter(|record| record.version == VERSION) else { return Ok(None) };
         let folder = place.join("files");
-        let whole = record.files.iter().all(|file| {
-            let about = std::fs::metadata(folder.join(&file.path));
-            about.is_ok_and(|about| about.is_file() && about.len() == file.size)
-        });
-        if !whole {
-            // Folders appear whole; somebody changed this one since.
-            tracing::warn!(place = %place.display(), "files are missing or have other sizes; it is fetched again");
-            return Ok(None);
-        }
         let path = match (&record.files[..], record.kind) {
             ([file], FileKind::Gguf | FileKind::Pte) => folder.join(&file.path),
             _ => folder,

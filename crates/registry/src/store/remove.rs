@@ -38,7 +38,7 @@ impl Store {
         let mut removed = Removed::default();
         for variant in &variants {
             let place = places.join(variant);
-            if let Some(installed) = Installed::read(&place, model, variant)? {
+            if let Some(installed) = Installed::recorded(&place, model, variant)? {
                 removed.converted += self.remove_conversions(&Identity::of_installed(&installed))?;
             }
             let partial = self.partial(model, variant);

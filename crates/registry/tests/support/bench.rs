@@ -22,6 +22,7 @@ impl Bench {
             patience: Duration::from_millis(500),
             pause: Duration::from_millis(1),
             retries: 3,
+            ..Network::default()
         };
         let store = Store::open(&folder.path().join("store")).unwrap().with_network(network);
         Bench { folder, server, store }

@@ -244,6 +244,16 @@ impl Program {
         sizes.fold(0, u64::saturating_add)
     }
 
+    /// An error where the buffers of a session are beyond the limits; none is made for the answer.
+    pub fn check_state(&self) -> Result<()> {
+        let (found, allowed) = (self.state_bytes(), self.0.limits.live_bytes);
+        if found > allowed {
+            let (what, limit) = ("the state of a session", "live_bytes");
+            return Err(Error::Limit { what, limit, found, allowed });
+        }
+        Ok(())
+    }
+
     /// The off-graph cache as the metadata describe it; `None` where they do not say how long it is.
     pub fn cache_spec(&self) -> Option<&CacheSpec> {
         self.0.cache_spec.as_ref()

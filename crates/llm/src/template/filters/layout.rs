@@ -5,6 +5,7 @@ use crate::template::call::{Given, integer, text};
 use crate::template::interpreter::Interpreter;
 use crate::template::lexer::is_space;
 use crate::template::strings::split_lines;
+use crate::template::text::{Text, Written};
 use crate::template::value::Value;
 
 /// Columns of `pprint`.
@@ -16,10 +17,10 @@ impl Interpreter<'_> {
             "wordwrap" => self.word_wrap(value, given),
             "pprint" => {
                 given.none(name)?;
-                let mut out = String::new();
+                let mut out = Written::default();
                 let value = self.with_sorted_keys(value)?;
                 self.pretty(&value, Place { indent: 0, allowance: 0, level: 0 }, &mut out)?;
-                self.budget.text(out)
+                self.budget.text(out.finish())
             }
             _ => {
                 let [binary] = given.bind(name, ["binary"])?;
@@ -27,7 +28,8 @@ impl Interpreter<'_> {
                 let Some(bytes) = super::numbers::to_float(value) else {
                     return Fault::evaluation(format!("'{}' is no size", value.type_name()));
                 };
-                self.budget.text(file_size(bytes, binary.is_some_and(|binary| binary.is_true())))
+                let size = file_size(bytes, binary.is_some_and(|binary| binary.is_true()));
+                self.budget.text(Text::own(size))
             }
         }
     }
@@ -38,7 +40,7 @@ impl Interpreter<'_> {
         let is_true = |flag: Option<Value>| flag.is_none_or(|flag| flag.is_true());
         let width = usize::try_from(integer(width, 79, "the width")?.max(0)).unwrap_or(usize::MAX);
         let between = match between {
-            None | Some(Value::None) => "\n".into(),
+            None | Some(Value::None) => Text::own("\n"),
             Some(between) => text(between, "wrapstring")?,
         };
         let wrap = Wrap { width, break_words: is_true(break_words), break_hyphens: is_true(break_hyphens) };
@@ -52,34 +54,34 @@ impl Interpreter<'_> {
             }
             lines.push(wrap.lines(line).join(&between));
         }
-        self.budget.text(lines.join(&between))
+        self.budget.text(Text::like(lines.join(&between), &[&string, &between]))
     }
 
     /// A value as `pprint` shows it, keys in order already: on one line where that fits, else an item a line.
-    fn pretty(&mut self, value: &Value, place: Place, out: &mut String) -> Result<(), Fault> {
+    fn pretty(&mut self, value: &Value, place: Place, out: &mut Written) -> Result<(), Fault> {
         self.deeper(|interpreter| {
             let whole = interpreter.repr(value)?;
             let room = PRETTY_WIDTH.saturating_sub(place.indent + place.allowance);
             if whole.chars().count() <= room {
-                out.push_str(&whole);
+                out.push(&whole);
                 return Ok(());
             }
             let place = Place { level: place.level + 1, ..place };
             match value {
                 Value::Dict(dict) => {
                     let entries: Vec<_> = dict.entries.values().collect();
-                    out.push('{');
+                    out.push_own("{");
                     for (at, (key, value)) in entries.iter().enumerate() {
                         let key = interpreter.repr(key)?;
                         interpreter.budget.bytes(key.len() + place.indent + 8)?;
-                        out.push_str(&place.separator(at));
-                        out.push_str(&key);
-                        out.push_str(": ");
+                        out.push_own(&place.separator(at));
+                        out.push(&key);
+                        out.push_own(": ");
                         let inner = place.item(at, entries.len(), 1);
                         let indent = inner.indent + key.chars().count() + 2;
                         interpreter.pretty(value, Place { indent, ..inner }, out)?;
                     }
-                    out.push('}');
+                    out.push_own("}");
                 }
                 Value::List(items) => interpreter.pretty_items(("[", "]"), &items.values, place, out)?,
                 Value::Tuple(items) if items.values.len() == 1 => {
@@ -87,7 +89,7 @@ impl Interpreter<'_> {
                 }
                 Value::Tuple(items) => interpreter.pretty_items(("(", ")"), &items.values, place, out)?,
                 Value::Str(text) => interpreter.pretty_text(text, place, out)?,
-                _ => out.push_str(&whole),
+                _ => out.push(&whole),
             }
             Ok(())
         })
@@ -98,20 +100,20 @@ impl Interpreter<'_> {
         (open, close): (&str, &str),
         items: &[Value],
         place: Place,
-        out: &mut String,
+        out: &mut Written,
     ) -> Result<(), Fault> {
-        out.push_str(open);
+        out.push_own(open);
         for (at, item) in items.iter().enumerate() {
             self.budget.bytes(place.indent + 8)?;
-            out.push_str(&place.separator(at));
+            out.push_own(&place.separator(at));
             self.pretty(item, place.item(at, items.len(), close.len()), out)?;
         }
-        out.push_str(close);
+        out.push_own(close);
         Ok(())
     }
 
     /// A long text in several pieces, which Python reads as one.
-    fn pretty_text(&mut self, text: &str, place: Place, out: &mut String) -> Result<(), Fault> {
+    fn pretty_text(&mut self, text: &Text, place: Place, out: &mut Written) -> Result<(), Fault> {
         let alone = place.level == 1;
         let (indent, allowance) = (place.indent + usize::from(alone), place.allowance + usize::from(alone));
         let width = PRETTY_WIDTH.saturating_sub(indent);
@@ -120,7 +122,8 @@ impl Interpreter<'_> {
         let mut pieces = Vec::new();
         for (number, line) in lines.iter().enumerate() {
             let is_last = number + 1 == lines.len();
-            let whole = self.repr(&Value::str(line))?;
+            let shown = |part: &str| Value::Str(Text::like(part, &[text]));
+            let whole = self.repr(&shown(line))?;
             if whole.chars().count() <= if is_last { last_width } else { width } {
                 pieces.push(whole);
                 continue;
@@ -132,24 +135,29 @@ impl Interpreter<'_> {
             for (at, word) in words.iter().enumerate() {
                 let longer = [current.as_str(), word].concat();
                 let room = if is_last && at + 1 == words.len() { last_width } else { width };
-                if self.repr(&Value::str(&longer))?.chars().count() <= room {
+                if self.repr(&shown(&longer))?.chars().count() <= room {
                     current = longer;
                     continue;
                 }
                 if !current.is_empty() {
-                    pieces.push(self.repr(&Value::str(&current))?);
+                    pieces.push(self.repr(&shown(&current))?);
                 }
                 current = (*word).to_owned();
             }
             if !current.is_empty() {
-                pieces.push(self.repr(&Value::str(&current))?);
+                pieces.push(self.repr(&shown(&current))?);
             }
         }
         let brackets = if alone && pieces.len() > 1 { ("(", ")") } else { ("", "") };
         self.budget.repeat(indent + 1, pieces.len())?;
-        out.push_str(brackets.0);
-        out.push_str(&pieces.join(&format!("\n{}", " ".repeat(indent))));
-        out.push_str(brackets.1);
+        out.push_own(brackets.0);
+        for (at, piece) in pieces.iter().enumerate() {
+            if at > 0 {
+                out.push_own(&format!("\n{}", " ".repeat(indent)));
+            }
+            out.push(piece);
+        }
+        out.push_own(brackets.1);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::template::call::{Given, integer};
 use crate::template::interpreter::Interpreter;
 use crate::template::lexer::is_space;
 use crate::template::operators::escape;
+use crate::template::text::Text;
 use crate::template::value::Value;
 use fancy_regex::Regex;
 use std::collections::BTreeSet;
@@ -36,7 +37,7 @@ impl Interpreter<'_> {
                 given.none(name)?;
                 let string = self.str(value)?;
                 self.budget.repeat(string.len(), 3)?;
-                self.budget.text(strip_tags(&string))
+                self.budget.text(Text::like(strip_tags(&string), &[&string]))
             }
             "urlencode" => {
                 given.none(name)?;
@@ -56,7 +57,7 @@ impl Interpreter<'_> {
             _ => {
                 let string = self.str(value)?;
                 self.budget.repeat(string.len(), 3)?;
-                return self.budget.text(quoted(&string, "/"));
+                return self.budget.text(Text::like(quoted(&string, "/"), &[&string]));
             }
         };
         let mut query = Vec::new();
@@ -70,7 +71,8 @@ impl Interpreter<'_> {
             let part = |text: &str| quoted(text, "").replace("%20", "+");
             query.push(format!("{}={}", part(&key), part(&value)));
         }
-        self.budget.text(query.join("&"))
+        // What addresses may hold spells no token.
+        self.budget.text(Text::heard(query.join("&")))
     }
 
     /// The entries of a dictionary as attributes of an element.
@@ -93,7 +95,8 @@ impl Interpreter<'_> {
             let _ = write!(out, " {}=\"{text}\"", escape(&name));
         }
         let out = if space.is_none_or(|space| space.is_true()) { &out } else { out.trim_start_matches(' ') };
-        self.budget.text(out)
+        // Quotes and escapes of markup spell no token.
+        self.budget.text(Text::heard(out))
     }
 
     /// Addresses in a text as links.
@@ -102,7 +105,8 @@ impl Interpreter<'_> {
             given.bind("urlize", ["trim_url_limit", "nofollow", "target", "rel", "extra_schemes"])?;
         let given = |value: Option<Value>| value.filter(|value| !matches!(value, Value::None));
         let limit = given(limit).map(|limit| integer(Some(limit), 0, "trim_url_limit")).transpose()?;
-        let rel = given(rel).map(|rel| self.str(&rel)).transpose()?.unwrap_or_default();
+        let rel = given(rel).map(|rel| self.str(&rel)).transpose()?;
+        let rel = rel.as_deref().unwrap_or_default();
         let mut relations: BTreeSet<&str> = rel.split(is_space).filter(|word| !word.is_empty()).collect();
         relations.insert("noopener");
         if nofollow.is_some_and(|nofollow| nofollow.is_true()) {
@@ -137,7 +141,7 @@ impl Interpreter<'_> {
             out.push_str(&rest[word..space]);
             rest = &rest[space..];
         }
-        self.budget.text(out)
+        self.budget.text(Text::heard(out))
     }
 }
 
@@ -147,7 +151,7 @@ struct Links {
     limit: Option<i128>,
     attributes: String,
     /// Other beginnings of addresses.
-    schemes: Vec<std::sync::Arc<str>>,
+    schemes: Vec<Text>,
 }
 
 impl Links {

@@ -9,6 +9,7 @@ mod texts;
 use super::budget::Fault;
 use super::call::Given;
 use super::interpreter::Interpreter;
+use super::text::Text;
 use super::value::Value;
 
 /// All filters, those that a test `is filter` finds.
@@ -89,7 +90,7 @@ impl Interpreter<'_> {
                 let [attribute] = given.bind(name, ["name"])?;
                 let attribute = super::call::required(attribute, name, "name")?;
                 let attribute = interpreter.str(&attribute)?;
-                interpreter.plain_attribute(value, &attribute)
+                interpreter.plain_attribute(value, attribute.shared())
             }
             "safe" => {
                 given.none(name)?;
@@ -101,7 +102,8 @@ impl Interpreter<'_> {
                 given.none(name)?;
                 let text = interpreter.str(value)?;
                 interpreter.budget.repeat(text.len(), 5)?;
-                interpreter.budget.text(super::operators::escape(&text)).map(super::methods::marked)
+                let escaped = Text::like(super::operators::escape(&text), &[&text]);
+                interpreter.budget.text(escaped).map(super::methods::marked)
             }
             "abs" | "int" | "float" | "round" => interpreter.number_filter(name, &value.plain(), given),
             "list" | "first" | "last" | "length" | "count" | "reverse" | "sort" | "unique" | "map"

@@ -3,9 +3,9 @@
 use crate::template::budget::Fault;
 use crate::template::call::{Given, integer, required};
 use crate::template::interpreter::Interpreter;
+use crate::template::text::{Text, Written};
 use crate::template::value::Value;
 use std::cmp::Ordering;
-use std::sync::Arc;
 
 impl Interpreter<'_> {
     pub(super) fn sequence_filter(
@@ -45,7 +45,11 @@ impl Interpreter<'_> {
                 given.none(name)?;
                 if let Value::Str(text) = value {
                     self.budget.bytes(text.len())?;
-                    return self.budget.text(text.chars().rev().collect::<String>());
+                    let mut reversed = Written::default();
+                    for (at, c) in text.char_indices().rev() {
+                        reversed.push_range(text, at..at + c.len_utf8());
+                    }
+                    return self.budget.text(reversed.finish());
                 }
                 let reversed = self.walk(value)?.values.iter().rev().cloned().collect();
                 self.budget.generator(reversed)
@@ -64,7 +68,7 @@ impl Interpreter<'_> {
                     let item = self.by_attribute(item, attribute.as_ref())?;
                     texts.push(self.str(&item)?);
                 }
-                self.joined_text(&texts, separator.as_deref().unwrap_or(""))
+                self.joined_text(&texts, &separator.unwrap_or_else(|| Text::own("")))
             }
             "sort" => {
                 let [reverse, case_sensitive, attribute] =
@@ -164,7 +168,7 @@ impl Interpreter<'_> {
         match self.by_attribute(item, attribute)? {
             Value::Str(text) if !case_sensitive => {
                 self.budget.bytes(text.len())?;
-                self.budget.text(text.to_lowercase())
+                self.budget.text(Text::like(text.to_lowercase(), &[&text]))
             }
             other => Ok(other),
         }
@@ -306,7 +310,7 @@ impl Interpreter<'_> {
             true => Some(given.positional.remove(0)),
             false => None,
         };
-        let test: Option<Arc<str>> = match given.positional.is_empty() {
+        let test: Option<Text> = match given.positional.is_empty() {
             true => None,
             false => Some(self.str(&given.positional.remove(0))?),
         };

@@ -1,12 +1,13 @@
 //! Filters that give texts.
 
 use crate::template::budget::Fault;
+use crate::template::call::name_value;
 use crate::template::call::{Given, integer, required, text};
 use crate::template::interpreter::Interpreter;
 use crate::template::lexer::is_space;
 use crate::template::strings::{Align, capitalize};
+use crate::template::text::{Text, Written};
 use crate::template::value::Value;
-use std::sync::Arc;
 
 impl Interpreter<'_> {
     pub(super) fn text_filter(&mut self, name: &str, value: &Value, given: Given) -> Result<Value, Fault> {
@@ -26,7 +27,7 @@ impl Interpreter<'_> {
                     "capitalize" => capitalize(&string),
                     _ => title_words(&string),
                 };
-                self.budget.text(changed)
+                self.budget.text(Text::like(changed, &[&string]))
             }
             "trim" => {
                 let [characters] = given.bind(name, ["chars"])?;
@@ -37,7 +38,7 @@ impl Interpreter<'_> {
                 let string = self.str(value)?;
                 self.budget.scan(string.len())?;
                 let stripped = self.stripped(&string, characters.as_deref(), "strip")?;
-                self.budget.text(stripped)
+                self.budget.text(string.part(stripped))
             }
             "replace" => {
                 let [old, new, count] = given.bind(name, ["old", "new", "count"])?;
@@ -56,7 +57,7 @@ impl Interpreter<'_> {
                 let [width] = given.bind(name, ["width"])?;
                 let width = integer(width, 80, "the width")?;
                 let string = self.str(value)?;
-                self.padded(&string, width, ' ', Align::Center)
+                self.padded(&string, width, &Text::own(" "), Align::Center)
             }
             "format" => {
                 if !given.named.is_empty() && !given.positional.is_empty() {
@@ -69,7 +70,7 @@ impl Interpreter<'_> {
                     self.budget.tuple(given.positional)?
                 } else {
                     let named =
-                        given.named.into_iter().map(|(name, value)| (Value::Str(name), value)).collect();
+                        given.named.into_iter().map(|(name, value)| (name_value(name), value)).collect();
                     self.budget.dict(named)?
                 };
                 self.percent_format(&pattern, &values)
@@ -91,30 +92,30 @@ impl Interpreter<'_> {
     fn indent(&mut self, value: &Value, given: Given) -> Result<Value, Fault> {
         let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
         let is_true = |flag: Option<Value>| flag.is_some_and(|flag| flag.is_true());
-        let indent: Arc<str> = match width {
+        let indent: Text = match width {
             Some(Value::Str(indent)) => indent,
             other => {
                 let width = usize::try_from(integer(other, 4, "the width")?.max(0)).unwrap_or(usize::MAX);
                 self.budget.bytes(width)?;
-                " ".repeat(width).into()
+                Text::own(" ".repeat(width))
             }
         };
         let (first, blank) = (is_true(first), is_true(blank));
         let string = self.str(value)?;
-        self.budget.repeat(indent.len(), string.matches('\n').count() + 1)?;
-        self.budget.bytes(string.len())?;
-        let mut result = String::new();
+        self.budget.repeat(indent.cost(), string.matches('\n').count() + 1)?;
+        self.budget.bytes(string.cost())?;
+        let mut result = Written::default();
         for (index, line) in string.split('\n').enumerate() {
             if index > 0 {
-                result.push('\n');
+                result.push_own("\n");
             }
             let indented = if index == 0 { first } else { blank || !line.is_empty() };
             if indented {
-                result.push_str(&indent);
+                result.push(&indent);
             }
-            result.push_str(line);
+            result.push(&string.part(line));
         }
-        self.budget.text(result)
+        self.budget.text(result.finish())
     }
 
     fn truncate(&mut self, value: &Value, given: Given) -> Result<Value, Fault> {
@@ -128,12 +129,13 @@ impl Interpreter<'_> {
         if string.chars().count() <= length.saturating_add(leeway) {
             return self.budget.text(string);
         }
-        let kept: String = string.chars().take(length.saturating_sub(end.chars().count())).collect();
+        let room = length.saturating_sub(end.chars().count());
+        let kept = string.char_indices().nth(room).map_or(&*string, |(at, _)| &string[..at]);
         let kept = match kill_words.is_some_and(|flag| flag.is_true()) {
-            true => kept.as_str(),
-            false => kept.rsplit_once(' ').map_or(kept.as_str(), |(words, _)| words),
+            true => kept,
+            false => kept.rsplit_once(' ').map_or(kept, |(words, _)| words),
         };
-        self.budget.text([kept, &end].concat())
+        self.joined_text(&[string.part(kept), end], &Text::own(""))
     }
 }
 

@@ -8,6 +8,7 @@ pub use scaling::{Llama3Scaling, LongScaling, RopeScaling, YarnScaling};
 
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
+use pteron_tensor::DType;
 
 use crate::{ModelError, Net};
 
@@ -43,6 +44,37 @@ enum Frequencies {
     Base(f32),
     /// One period a pair, under a key.
     Periods(String, Vec<f32>),
+    /// Some while a text is short, others beyond.
+    ByLength(ByLength),
+}
+
+/// Periods of which an input's end tells which are meant, for the whole input. What is in a cache by then stays as it was
+/// turned, as the reference has it.
+#[derive(Clone, Debug, PartialEq)]
+struct ByLength {
+    name: String,
+    /// Positions up to which a text is short.
+    border: usize,
+    short: Vec<f32>,
+    long: Vec<f32>,
+}
+
+impl ByLength {
+    /// Those that are meant, the same value for all layers.
+    fn chosen(&self, net: &mut Net) -> Result<ValueId, ModelError> {
+        if let Some(&known) = net.periods.get(&self.name) {
+            return Ok(known);
+        }
+        let length = net.int_tensor(net.length())?;
+        let end = net.add(net.input_pos(), length)?;
+        let border = net.scalar(self.border as f32, DType::I64);
+        let is_long = net.op(Op::Greater { a: end, b: border })?;
+        let long = net.vector(&format!("{}.long_periods", self.name), &self.long);
+        let short = net.vector(&format!("{}.short_periods", self.name), &self.short);
+        let chosen = net.op(Op::Where { condition: is_long, x: long, y: short })?;
+        net.periods.insert(self.name.clone(), chosen);
+        Ok(chosen)
+    }
 }
 
 impl Rope {
@@ -68,7 +100,17 @@ impl Rope {
             RopeScaling::Linear(factor) => return Ok(base(1.0 / factor)),
             RopeScaling::Llama3(scaling) => scaling.apply(&frequencies),
             RopeScaling::Yarn(scaling) => scaling.apply(*theta, &frequencies),
-            RopeScaling::Long(scaling) => divided(&frequencies, scaling.divisors(context))?,
+            RopeScaling::Long(scaling) if context > scaling.original_context => {
+                let by_length = ByLength {
+                    name: name.to_owned(),
+                    border: scaling.original_context,
+                    short: periods(&divided(&frequencies, &scaling.short)?)?,
+                    long: periods(&divided(&frequencies, &scaling.long)?)?,
+                };
+                let frequencies = Frequencies::ByLength(by_length);
+                return Ok(Rope { dims: head_dim, frequencies, scale: 1.0, attention_factor });
+            }
+            RopeScaling::Long(scaling) => divided(&frequencies, &scaling.short)?,
             RopeScaling::Divisors(divisors) => divided(&frequencies, divisors)?,
             RopeScaling::Proportional { part, factor } => {
                 // Cut to a whole number of pairs.
@@ -78,12 +120,7 @@ impl Rope {
                 turning.chain(std::iter::repeat_n(0.0, still)).collect()
             }
         };
-        if scaled.iter().any(|frequency| !frequency.is_finite()) {
-            return Err(ModelError::configuration("its rope parameters give no frequencies"));
-        }
-        // A pair that does not turn has an endless period.
-        let periods = scaled.iter().map(|frequency| frequency.recip()).collect();
-        let frequencies = Frequencies::Periods(format!("{name}.periods"), periods);
+        let frequencies = Frequencies::Periods(format!("{name}.periods"), periods(&scaled)?);
         Ok(Rope { dims: head_dim, frequencies, scale: 1.0, attention_factor })
     }
 
@@ -97,11 +134,20 @@ impl Rope {
         let (base, freqs) = match &self.frequencies {
             Frequencies::Base(base) => (*base, None),
             Frequencies::Periods(key, periods) => (0.0, Some(net.vector(key, periods))),
+            Frequencies::ByLength(by_length) => (0.0, Some(by_length.chosen(net)?)),
         };
         let offset = OffsetArg::Tensor(net.input_pos());
         let (dims, scale) = (self.dims as i32, self.scale);
         net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale })
     }
+}
+
+/// Periods of frequencies; a pair that does not turn has an endless one.
+fn periods(frequencies: &[f32]) -> Result<Vec<f32>, ModelError> {
+    if frequencies.iter().any(|frequency| !frequency.is_finite()) {
+        return Err(ModelError::configuration("its rope parameters give no frequencies"));
+    }
+    Ok(frequencies.iter().map(|frequency| frequency.recip()).collect())
 }
 
 /// Each frequency divided by its own number.

@@ -121,8 +121,9 @@ impl YarnScaling {
     }
 }
 
-/// LongRoPE. Which list serves is settled when a program is made, by the context that it is made for: keys in a cache
-/// cannot be turned again when a text passes the border.
+/// LongRoPE. Which list serves is settled by each input of a program: the second one, for all of the input, where its last
+/// position is beyond the first training's context. Keys that a cache holds by then stay as they are; hence a long text that
+/// is read in several inputs has its beginning turned by the first list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongScaling {
     /// Divisors up to the first training's context.
@@ -139,9 +140,5 @@ impl LongScaling {
     /// What queries and keys are multiplied by unless the file says it.
     pub fn usual_attention_factor(factor: f64, original_context: usize) -> f64 {
         if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original_context as f64).ln()).sqrt() }
-    }
-
-    pub(super) fn divisors(&self, context: usize) -> &[f32] {
-        if context > self.original_context { &self.long } else { &self.short }
     }
 }

@@ -25,7 +25,8 @@ fn scaled_periods_are_those_of_the_reference() {
         "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
         "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]});
     let rest = f32::INFINITY;
-    let cases: [(Value, usize, f32, [f32; 8]); 7] = [
+    let short = [1.0, 3.478506, 12.0, 41.10961, 140.0, 474.3416, 1600.0, 5375.872];
+    let cases: [(Value, usize, f32, [f32; 8]); 6] = [
         (
             yarn(json!({})),
             128,
@@ -51,8 +52,7 @@ fn scaled_periods_are_those_of_the_reference() {
             1.0,
             [1.0, 10.43406, 80.0, 252.9822, 800.0, 2529.822, 8000.0, 25298.22],
         ),
-        (long.clone(), 64, 1.080_123_4, [1.0, 3.478506, 12.0, 41.10961, 140.0, 474.3416, 1600.0, 5375.872]),
-        (long, 65, 1.080_123_4, [1.0, 6.324555, 30.0, 126.4911, 500.0, 1897.366, 7000.0, 25298.22]),
+        (long.clone(), 64, 1.080_123_4, short),
         (
             json!({"rope_type": "proportional", "partial_rotary_factor": 0.7, "factor": 2.0}),
             128,
@@ -60,14 +60,23 @@ fn scaled_periods_are_those_of_the_reference() {
             [2.0, 6.324555, 20.0, 63.24555, 200.0, rest, rest, rest],
         ),
     ];
+    let check = |parameters: &Value, periods: &[f32], wanted: [f32; 8]| {
+        for (got, want) in periods.iter().zip(wanted) {
+            assert!(*got == want || (got / want - 1.0).abs() < 1e-5, "{parameters}: {periods:?}");
+        }
+    };
     for (parameters, context, factor, wanted) in cases {
         let rope = rope(&parameters, context);
         let Frequencies::Periods(_, periods) = &rope.frequencies else { panic!("{parameters} is plain") };
         assert!((rope.attention_factor - factor).abs() < 1e-6, "{parameters}: {}", rope.attention_factor);
-        for (got, want) in periods.iter().zip(wanted) {
-            assert!(*got == want || (got / want - 1.0).abs() < 1e-5, "{parameters}: {periods:?}");
-        }
+        check(&parameters, periods, wanted);
     }
+    // A context beyond the border has both, with one factor for scores.
+    let both = rope(&long, 65);
+    let Frequencies::ByLength(by_length) = &both.frequencies else { panic!("one list for all lengths") };
+    assert!((both.attention_factor - 1.080_123_4).abs() < 1e-6 && by_length.border == 64);
+    check(&long, &by_length.short, short);
+    check(&long, &by_length.long, [1.0, 6.324555, 30.0, 126.4911, 500.0, 1897.366, 7000.0, 25298.22]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Cutting texts into words by the patterns of a vocabulary.
 //!
 //! Patterns come from strangers and may backtrack: each look for a match has a bound on its steps, and so has the
-//! time that all of them together may take.
+//! work of all of them together, by the processor's time: a busy machine, or one that slept, refuses nobody's text.
 
 use super::{TokenizerError, TokenizerFormat};
 use fancy_regex::{Regex, RegexBuilder};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Steps back that one look for a match may take.
 const MAX_BACKTRACKS: usize = 200_000;
@@ -41,12 +41,12 @@ impl Splitter {
     /// The words of a text, in order: matches, and what lies between them.
     pub(super) fn words<'t>(&self, text: &'t str) -> Result<Vec<&'t str>, TokenizerError> {
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        let deadline = Instant::now() + BASE_TIME + TIME_A_BYTE * bytes;
+        let allowance = Allowance { watch: Watch::start(), time: BASE_TIME + TIME_A_BYTE * bytes };
         let mut words = vec![text];
         for pattern in &self.patterns {
             let mut cut = Vec::with_capacity(words.len());
             for word in words {
-                cut_word(pattern, word, deadline, &mut cut)?;
+                cut_word(pattern, word, &allowance, &mut cut)?;
             }
             words = cut;
         }
@@ -57,13 +57,13 @@ impl Splitter {
 fn cut_word<'t>(
     pattern: &Regex,
     word: &'t str,
-    deadline: Instant,
+    allowance: &Allowance,
     cut: &mut Vec<&'t str>,
 ) -> Result<(), TokenizerError> {
     let mut done = 0;
     for (count, found) in pattern.find_iter(word).enumerate() {
         let found = found.map_err(|_| TokenizerError::Pattern { at: done })?;
-        if count % 64 == 0 && Instant::now() > deadline {
+        if count % 64 == 0 && allowance.is_spent() {
             return Err(TokenizerError::Pattern { at: done });
         }
         if found.start() > done {
@@ -78,4 +78,68 @@ fn cut_word<'t>(
         cut.push(&word[done..]);
     }
     Ok(())
+}
+
+/// What the patterns may still take for a text.
+struct Allowance {
+    watch: Watch,
+    time: Duration,
+}
+
+impl Allowance {
+    fn is_spent(&self) -> bool {
+        self.watch.elapsed() > self.time
+    }
+}
+
+/// How long this thread has computed; where the system does not say, how long it has been.
+struct Watch {
+    #[cfg(unix)]
+    start: Duration,
+    #[cfg(not(unix))]
+    start: std::time::Instant,
+}
+
+#[cfg(unix)]
+impl Watch {
+    fn start() -> Watch {
+        Watch { start: Watch::now() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        Watch::now().saturating_sub(self.start)
+    }
+
+    fn now() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        // A thread's time is never below zero.
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+}
+
+#[cfg(not(unix))]
+impl Watch {
+    fn start() -> Watch {
+        Watch { start: std::time::Instant::now() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_a_thread_waits_is_not_its_own() {
+        let watch = Watch::start();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(watch.elapsed() < Duration::from_millis(50), "{:?}", watch.elapsed());
+        let mut sum = 0u64;
+        while watch.elapsed() < Duration::from_millis(20) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+    }
 }

@@ -224,10 +224,15 @@ impl Work {
         }
         for path in files(&self.place) {
             if is_used(&path) {
-                fs::write(path, b"an older file").unwrap();
+                fs::write(path, self.older()).unwrap();
             }
         }
         self.landed()
+    }
+
+    /// What the new file may take the place of: chat replaces nothing but conversations.
+    fn older(&self) -> &'static [u8] {
+        if self.name == "chat" { b"pteron conversation 1 of days gone by" } else { b"an older file" }
     }
 }
 

@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 fn tokenizer() -> Tokenizer {
     let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
     tokens.extend([b"{\"".to_vec(), b"\": ".to_vec(), b", \"".to_vec(), b"name".to_vec(), b"true".to_vec()]);
+    // Words in all their pieces, as large vocabularies have them: many ways lead to one text.
+    for word in ["one", "twofold"] {
+        let pieces = (0..word.len()).flat_map(|from| (from + 2..=word.len()).map(move |to| &word[from..to]));
+        tokens.extend(pieces.map(|piece| piece.as_bytes().to_vec()));
+    }
     let encode = |bytes: &[u8]| {
         const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut text = String::new();

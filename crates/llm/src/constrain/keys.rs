@@ -6,13 +6,13 @@
 
 use super::{ConstraintError, stopped};
 use llguidance::Matcher;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use toktrie::{SimpleVob, TokTrie};
 
-/// How many steps are looked ahead for one token at most; where that does not tell, the token may come.
-const MOST_STEPS: usize = 64;
+/// How many texts are looked at ahead of a token at most; where that does not tell, a token may come.
+const MOST_STEPS: usize = 256;
 
 /// Where in a JSON text its end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,11 +180,12 @@ impl Keys {
             true => self.of_used_keys(allowed, words),
             false => self.marks.iter().copied().filter(|&token| allowed.is_allowed(token)).collect(),
         };
+        let mut ahead = Ahead { words, known: BTreeMap::new(), steps: MOST_STEPS };
         for token in looked_at {
             let mut after = self.clone();
             let twice = after.take(words.token(token));
-            let mut steps = MOST_STEPS;
-            if twice || (after.may_come_twice() && !after.goes_on(token, matcher, words, &mut steps)) {
+            let text = words.token(token).to_vec();
+            if twice || (after.may_come_twice() && !ahead.goes_on(&after, text, token, matcher)) {
                 allowed.disallow_token(token);
             }
         }
@@ -214,26 +215,49 @@ impl Keys {
         };
         allowed.iter().filter(goes_along).collect()
     }
+}
 
-    /// Whether the text, after a token that `self` has taken and the matcher has not, can go on to a key that is new.
-    fn goes_on(&self, token: u32, matcher: &Matcher, words: &TokTrie, steps: &mut usize) -> bool {
-        let Some(left) = steps.checked_sub(1) else { return true };
-        *steps = left;
-        let mut ahead = matcher.clone();
-        if !ahead.try_consume_tokens(&[token]).is_ok_and(|taken| taken == 1) {
+/// A look at what may follow. Tokens spell the same text in many ways; each text is looked at once.
+struct Ahead<'a> {
+    words: &'a TokTrie,
+    /// Whether texts can go on to a key that is new.
+    known: BTreeMap<Vec<u8>, bool>,
+    steps: usize,
+}
+
+impl Ahead<'_> {
+    /// Whether the text, after a token that `keys` have taken and the matcher has not, can go on to a key that is new.
+    /// `text` is all that comes from here on, the token included.
+    fn goes_on(&mut self, keys: &Keys, text: Vec<u8>, token: u32, matcher: &Matcher) -> bool {
+        if let Some(&known) = self.known.get(&text) {
+            return known;
+        }
+        let Some(left) = self.steps.checked_sub(1) else { return true };
+        self.steps = left;
+        let found = self.look(keys, &text, token, matcher);
+        self.known.insert(text, found);
+        found
+    }
+
+    fn look(&mut self, keys: &Keys, text: &[u8], token: u32, matcher: &Matcher) -> bool {
+        let mut matcher = matcher.clone();
+        if !matcher.try_consume_tokens(&[token]).is_ok_and(|taken| taken == 1) {
             return false;
         }
-        let Ok(allowed) = ahead.compute_mask_or_eos() else { return false };
+        let Ok(allowed) = matcher.compute_mask_or_eos() else { return false };
         let mut unsure = Vec::new();
         for token in allowed.iter() {
-            let mut after = self.clone();
-            match after.take(words.token(token)) {
+            let mut after = keys.clone();
+            match after.take(self.words.token(token)) {
                 true => {}
                 false if after.may_come_twice() => unsure.push((token, after)),
                 false => return true,
             }
         }
-        unsure.into_iter().any(|(token, after)| after.goes_on(token, &ahead, words, steps))
+        unsure.into_iter().any(|(token, after)| {
+            let text = [text, self.words.token(token)].concat();
+            self.goes_on(&after, text, token, &matcher)
+        })
     }
 }
 

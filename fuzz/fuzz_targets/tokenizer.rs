@@ -33,6 +33,7 @@ fuzz_target!(|data: &[u8]| {
     if kind & 0x80 != 0 {
         let known = &KNOWN[usize::from(kind & 0x7f) % KNOWN.len()];
         let ids = check(&known.tokenizer, &text, source.rest());
+        check_heard(known, &text);
         if known.gives_back {
             let ids = ids.unwrap_or_else(|| panic!("{} has no token for {text:?}", known.name));
             assert_eq!(known.tokenizer.decode(&ids), text, "{}", known.name);
@@ -68,6 +69,12 @@ fn check(tokenizer: &Tokenizer, text: &str, any: &[u8]) -> Option<Vec<u32>> {
     let limit = ENCODED + ENCODED_A_BYTE * (text.len() + 8);
     let encoded = within(limit, "encoding", || {
         let _ = tokenizer.encode(text, Ends::AsConfigured);
+        // Parts of any borders, the last of which was heard to an end that is not there.
+        let parts =
+            [text.len() / 4..text.len() / 2, text.len() / 2..text.len() / 2, text.len() * 3 / 4..usize::MAX];
+        if let Ok(ids) = tokenizer.encode_heard(text, &parts) {
+            assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
+        }
         tokenizer.encode(text, Ends::None)
     });
     let any = any.chunks(3).take(64).map(|id| id.iter().fold(0, |id, &byte| id << 8 | u32::from(byte)));
@@ -90,6 +97,19 @@ fn check(tokenizer: &Tokenizer, text: &str, any: &[u8]) -> Option<Vec<u32>> {
         assert!((id as usize) < size, "token {id} of a vocabulary of {size}");
     }
     Some(ids)
+}
+
+/// What was heard spells no special token.
+fn check_heard(known: &Known, text: &str) {
+    let tokenizer = &known.tokenizer;
+    let whole = 0..text.len();
+    let Ok(ids) = tokenizer.encode_heard(text, std::slice::from_ref(&whole)) else { return };
+    let forged = |id: &u32| {
+        let spelling = tokenizer.bytes_of(*id).unwrap_or_default();
+        let spelling = String::from_utf8_lossy(&spelling);
+        tokenizer.is_special(*id) && !spelling.is_empty() && text.contains(&*spelling)
+    };
+    assert_eq!(ids.iter().find(|&id| forged(id)), None, "{}: {text:?}", known.name);
 }
 
 /// Whether each byte alone is a token that texts may use.

@@ -57,10 +57,17 @@ fuzz_target!(|data: &[u8]| {
     if start > 0 {
         let title = format!("pteron conversation 1 {}\n", hex(&Sha256::digest(body)));
         let file = if start == 1 { body.to_vec() } else { [title.as_bytes(), body].concat() };
-        std::fs::write(&*FILE, file).expect("a file");
+        std::fs::write(&*FILE, &file).expect("a file");
         if conversation.load(&FILE).is_err() {
+            // What is no conversation stays as it is.
+            if conversation.save(&FILE).is_err() {
+                assert!(std::fs::read(&*FILE).expect("the file") == file, "a refused save changed the file");
+            }
             return;
         }
+    } else {
+        // What an earlier input left there may be anything.
+        let _ = std::fs::remove_file(&*FILE);
     }
     let mut commands = Source::new(commands);
     while !commands.is_empty() {

@@ -1,10 +1,12 @@
 //! Speed of products with quantised weights, beside what the machine can do at most.
 //!
-//! `cargo run --release -p pteron-kernels --example bench_quant [decode|prefill] [path=NAME] [threads=N]
+//! `cargo run --release -p pteron-kernels --example bench_quant [decode|prefill|curve] [path=NAME] [threads=N]
 //! [bits=N] [group=N] [rows=N] [precision=fast|exact] [shape=NxK]`
 //!
 //! Decoding reads each weight once: its figure is GB/s, and its limit a plain read of the same memory.
-//! Prefill multiplies: its figure is TOP/s, and its limit what the tiles do on data in registers. Weights lie
+//! Prefill multiplies: its figure is TOP/s, and its limit what the tiles do on data in registers. The curve shows
+//! what few rows cost beside one: ms of a product, how many times that of one row, and the share of the read limit
+//! at which the weight passes; codes there count from the middle. Weights lie
 //! in huge pages and are cycled through, so that none is in a cache when its turn comes. Every figure is the
 //! best of several.
 
@@ -30,6 +32,11 @@ const REPEATS: usize = 5;
 const SHAPES: [(usize, usize); 6] =
     [(2048, 2048), (8192, 2048), (2048, 8192), (576, 1536), (1536, 576), (262144, 1536)];
 
+/// Rows of the curve, how many weights in turn make one figure of it, and how long all of it is repeated.
+const CURVE: [usize; 14] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64];
+const CURVE_WEIGHTS: usize = 4;
+const CURVE_SECONDS: f64 = 6.0;
+
 struct Mapped(MmapMut);
 
 impl ByteOwner for Mapped {
@@ -52,9 +59,12 @@ impl Choice {
         self.value(name).map_or(Ok(default), |value| Ok(value.parse()?))
     }
 
+    fn names(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument == name)
+    }
+
     fn wants(&self, name: &str, other: &str) -> bool {
-        !self.arguments.iter().any(|argument| argument == other)
-            || self.arguments.iter().any(|argument| argument == name)
+        self.names(name) || !self.names(other) && !self.names("curve")
     }
 }
 
@@ -89,6 +99,16 @@ fn main() -> Result<(), Box<dyn Error>> {
                 for &path in &paths {
                     for &precision in &precisions {
                         decode(&memory, &pool, scheme, (n, k), path, precision, read)?;
+                    }
+                }
+            }
+        }
+        if choice.names("curve") {
+            let read = read_limit(&memory, &pool);
+            for &(n, k) in &shapes {
+                for &path in &paths {
+                    for &precision in &precisions {
+                        curve(&memory, &pool, scheme, (n, k), path, precision, read)?;
                     }
                 }
             }
@@ -208,6 +228,7 @@ fn weights(
     scheme: Scheme,
     (n, k): (usize, usize),
     most: usize,
+    centred: bool,
 ) -> Result<Vec<QuantWeight>, Box<dyn Error>> {
     let codes = n * k * scheme.bits() as usize / 8;
     let scales = n * k / scheme.group() * 2;
@@ -220,7 +241,10 @@ fn weights(
             codes: part(at, codes)?,
             scales: part(at + codes, scales)?,
             scale_dtype: DType::BF16,
-            biases: Biases::Each(part(at + codes + scales, scales)?, DType::BF16),
+            biases: match centred {
+                true => Biases::Centre,
+                false => Biases::Each(part(at + codes + scales, scales)?, DType::BF16),
+            },
             scheme,
             matrices: 1,
             n,
@@ -250,7 +274,7 @@ fn decode(
     precision: Precision,
     read: f64,
 ) -> Result<(), Box<dyn Error>> {
-    let linears = weights(memory, scheme, (n, k), usize::MAX)?
+    let linears = weights(memory, scheme, (n, k), usize::MAX, false)?
         .into_iter()
         .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
         .collect::<Result<Vec<_>, _>>()?;
@@ -293,7 +317,7 @@ fn prefill(
     precision: Precision,
     limit: f64,
 ) -> Result<(), Box<dyn Error>> {
-    let weight = weights(memory, scheme, (n, k), 1)?.remove(0);
+    let weight = weights(memory, scheme, (n, k), 1, false)?.remove(0);
     let linear = QuantLinear::new(weight, DType::BF16, path, precision)?;
     let x = Buffer::new(rows * k * 2)?;
     let mut out = Buffer::new(rows * n * 2)?;
@@ -324,5 +348,55 @@ fn prefill(
         speed / limit,
         preparing * 1e6
     );
+    Ok(())
+}
+
+fn curve(
+    memory: &Arc<dyn ByteOwner>,
+    pool: &Pool,
+    scheme: Scheme,
+    (n, k): (usize, usize),
+    path: Path,
+    precision: Precision,
+    read: f64,
+) -> Result<(), Box<dyn Error>> {
+    let linears = weights(memory, scheme, (n, k), usize::MAX, true)?
+        .into_iter()
+        .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
+        .collect::<Result<Vec<_>, _>>()?;
+    let most = CURVE[CURVE.len() - 1];
+    let x = Buffer::new(most * k * 2)?;
+    let mut out = Buffer::new(most * n * 2)?;
+    let mut prepared =
+        Buffer::new(CURVE.iter().map(|&rows| linears[0].input_bytes(rows)).max().unwrap_or(0))?;
+    let mut next = 0;
+    let mut seconds = [f64::INFINITY; CURVE.len()];
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < CURVE_SECONDS {
+        for (seconds, &rows) in seconds.iter_mut().zip(&CURVE) {
+            let start = Instant::now();
+            for _ in 0..CURVE_WEIGHTS {
+                let linear = &linears[next % linears.len()];
+                next += 1;
+                linear.prepare_input(pool, Rows::dense(&x.0, DType::BF16, rows, k)?, &mut prepared.0)?;
+                linear.run(pool, &prepared.0, RowsMut::dense(&mut out.0, DType::BF16, rows, n)?)?;
+            }
+            *seconds = seconds.min(start.elapsed().as_secs_f64() / CURVE_WEIGHTS as f64);
+        }
+    }
+    let (name, threads) = (path.name(), pool.threads());
+    println!(
+        "curve   {n}x{k} {}b g{} {name} {precision:?} {threads} threads, read limit {read:.1} GB/s",
+        scheme.bits(),
+        scheme.group()
+    );
+    for (&rows, &time) in CURVE.iter().zip(&seconds) {
+        let share = linears[0].weight().matrix_bytes() as f64 / time / 1e9 / read;
+        println!(
+            "{rows:4} rows {:8.3} ms  {:6.2} times one row  {share:.2} of the limit",
+            time * 1e3,
+            time / seconds[0]
+        );
+    }
     Ok(())
 }

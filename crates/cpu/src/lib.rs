@@ -6,6 +6,9 @@
 #![allow(unsafe_code)]
 
 mod cache;
+mod constants;
+mod copy;
+mod fault;
 mod layout;
 mod loaded;
 mod memory;

@@ -1,11 +1,13 @@
 //! One run of a plan: where every value lies now, the numbers read from data, and the loop over the steps.
 
 use crate::cache::Cache;
+use crate::constants::Constants;
+use crate::copy;
+use crate::fault::{invalid, of_run, out_of_range};
 use crate::layout::Layout;
-use crate::loaded::Constants;
 use crate::memory::Memory;
 use crate::plan::{Plan, RunMemory, Storage};
-use crate::scratch::Lending;
+use crate::scratch::{Lending, Scratch};
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::op::IntArg;
@@ -237,7 +239,7 @@ impl Run<'_> {
                 self.save(buffer, dtype, &Slot { data, layout });
             }
         })
-        .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))
+        .map_err(|error| out_of_range(&error))
     }
 
     /// Memory that a step asked for when it was planned.
@@ -250,6 +252,13 @@ impl Run<'_> {
             }
             _ => (std::ptr::null_mut(), 0),
         }
+    }
+
+    /// Borrows the memory that `Planner::reserve` gave a number to; aligned for every dtype.
+    pub(crate) fn lend(&self, number: usize) -> Result<Scratch<'_>, NodeError> {
+        // SAFETY: the memory of the run holds these bytes for as long as it is borrowed, and the plan gives them to the
+        // node that runs and to nothing else that lives then.
+        unsafe { self.lending.lend(number, self.scratch(number)) }
     }
 
     /// A number.
@@ -281,18 +290,17 @@ impl Run<'_> {
             .and_then(|count| count.checked_mul(element))
             .filter(|&bytes| bytes as u64 <= self.limits.tensor_bytes)
             .ok_or_else(|| {
-                NodeError::Run(Box::new(Error::Limit {
+                of_run(Error::Limit {
                     what: "a result",
                     limit: "tensor_bytes",
                     found: extent(sizes).saturating_mul(element as u64),
                     allowed: self.limits.tensor_bytes,
-                }))
+                })
             })
     }
 
     /// Gives a value with storage of its own these sizes.
     pub(crate) fn place(&mut self, value: ValueId, sizes: &[usize]) -> Result<(), NodeError> {
-        let invalid = |message: String| NodeError::Kernel(KernelError::Invalid(message));
         let layout = Layout::row_major(sizes).ok_or_else(|| invalid(format!("{} axes", sizes.len())))?;
         let bytes = self.bytes_within_limits(value, sizes)?;
         let data = match self.plan.storage[value.0 as usize] {
@@ -312,7 +320,7 @@ impl Run<'_> {
                 }
                 heap.address()
             }
-            _ => return Err(invalid("a result without memory".into())),
+            _ => return Err(invalid("a result without memory")),
         };
         self.set(value, Slot { data, layout });
         Ok(())
@@ -334,7 +342,7 @@ impl Run<'_> {
             .collect();
         let written = shapes.iter().flatten().fold(0u64, |sum, sizes| sum.saturating_add(extent(sizes)));
         let work = work(node, &shape_of, written).saturating_add(1);
-        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        self.control.charge(work).map_err(of_run)?;
         for (&value, sizes) in node.results.iter().zip(&shapes) {
             let own = matches!(self.plan.storage[value.0 as usize], Storage::Arena { .. } | Storage::Heap(_));
             if let (true, Some(sizes)) = (own, sizes) {
@@ -357,7 +365,7 @@ impl Run<'_> {
             _ => &[],
         };
         let work = work(node, &shape_of, extent(sizes)).saturating_add(1);
-        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        self.control.charge(work).map_err(of_run)?;
         match self.plan.storage[result.0 as usize] {
             Storage::Arena { .. } | Storage::Heap(_) => self.place(result, sizes),
             _ => Ok(()),
@@ -410,13 +418,13 @@ impl Run<'_> {
         if let Value::Tensor(tensor) = place
             && let Some(bytes) = tensor.reuse(dtype, view.sizes())
         {
-            crate::ops::copy::to_bytes(self.pool, &view, bytes);
+            copy::to_bytes(self.pool, &view, bytes);
             return Ok(());
         }
         // What does not serve goes before more is asked for.
         *place = Value::None;
         let mut tensor = HostTensor::zeros(dtype, view.sizes().to_vec()).map_err(KernelError::Tensor)?;
-        crate::ops::copy::to_bytes(self.pool, &view, tensor.bytes_mut());
+        copy::to_bytes(self.pool, &view, tensor.bytes_mut());
         *place = Value::Tensor(tensor);
         Ok(())
     }
@@ -440,7 +448,7 @@ impl Run<'_> {
         let source = match source {
             NodeError::Run(inner) => match *inner {
                 error @ (Error::Node { .. } | Error::Cancelled | Error::Deadline) => return error,
-                other => NodeError::Run(Box::new(other)),
+                other => of_run(other),
             },
             source => source,
         };

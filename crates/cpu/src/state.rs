@@ -3,7 +3,7 @@
 //! next run that would write one copies it first.
 
 use crate::cache::Cache;
-use crate::loaded::Form;
+use crate::constants::Form;
 use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::run::Frame;

@@ -1,14 +1,14 @@
 //! Scaled dot-product attention over keys and values where they lie.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
 use crate::cache::Written;
+use crate::fault::{invalid, of_run};
 use crate::plan::Planner;
 use crate::run::{Kernel, Run};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
 use pteron_kernels::index::integer_at;
 use pteron_kernels::view::View;
-use pteron_runtime::NodeError;
 use pteron_tensor::DType;
 
 pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -102,7 +102,7 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
                 return Err(invalid(format!("queries {:?} over {over}", q.sizes())));
             }
             let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
-            run.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+            run.control.charge(work).map_err(of_run)?;
             let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
             let mask = Mask::Causal { window: live.window };
             let job = Attention { q, k, v, scale, mask, ring };

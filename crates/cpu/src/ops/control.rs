@@ -1,6 +1,8 @@
 //! Branches and loops: nested steps over the same values.
 
-use super::{Compiled, Numbered, copy, invalid, steps};
+use super::{Compiled, Numbered, steps};
+use crate::copy;
+use crate::fault::{invalid, of_run};
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::lifetimes::Tick;
@@ -10,11 +12,7 @@ use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy as kernels_copy;
 use pteron_kernels::view::ViewMut;
-use pteron_runtime::{Error, NodeError};
-
-fn inner(error: Error) -> NodeError {
-    NodeError::Run(Box::new(error))
-}
+use pteron_runtime::NodeError;
 
 /// Copies a value into another one's own storage, or its number.
 fn assign(run: &mut Run<'_>, to: ValueId, from: ValueId) -> Result<(), NodeError> {
@@ -40,7 +38,7 @@ pub(super) fn branch(planner: &mut Planner<'_>, node: &Numbered, number: &mut us
     let (cond, results) = (*cond, node.node.results.clone());
     Compiled::Whole(Box::new(move |run| {
         let (steps, given) = &branches[usize::from(run.int(&cond) == 0)];
-        run.steps(steps).map_err(inner)?;
+        run.steps(steps).map_err(of_run)?;
         for (&to, &from) in results.iter().zip(given) {
             assign(run, to, from)?;
         }
@@ -116,12 +114,12 @@ impl Loop {
             assign(run, carried.param, carried.start)?;
         }
         for step in 0..count {
-            run.control.charge(1).map_err(inner)?;
+            run.control.charge(1).map_err(of_run)?;
             for (&original, &slice) in self.originals.iter().zip(&self.slices) {
                 let slot = slice_of(run, original, self.axis, step)?;
                 run.set(slice, slot);
             }
-            run.steps(&self.steps).map_err(inner)?;
+            run.steps(&self.steps).map_err(of_run)?;
             for &(given, result) in &self.stacked {
                 self.stack(run, given, result, step, count)?;
             }

@@ -1,6 +1,7 @@
 //! Tensors made of numbers, and tensors joined from others.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::plan::Planner;
 use crate::plan::types::counted;
 use crate::run::Kernel;

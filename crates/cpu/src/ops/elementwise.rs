@@ -1,6 +1,7 @@
 //! Ops that compute each element from the elements at the same place: chains of loops over blocks.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::chains::Fused;

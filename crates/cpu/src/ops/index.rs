@@ -1,6 +1,7 @@
 //! Elements by index.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::{invalid, of_run};
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::lifetimes::Sharing;
@@ -107,7 +108,7 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
         }
         let whole = *run.slot(dst);
         let touched = run.slot(update).layout.len() + if in_place { 0 } else { whole.layout.len() };
-        run.control.charge(touched as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
+        run.control.charge(touched as u64 + 1).map_err(of_run)?;
         if in_place {
             run.set(result, whole);
         } else {

@@ -1,6 +1,7 @@
 //! Products of dense matrices.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use pteron_ir::{Op, ValueId};

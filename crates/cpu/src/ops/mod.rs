@@ -3,7 +3,6 @@
 mod attention;
 mod control;
 mod convolution;
-pub(crate) mod copy;
 mod create;
 pub(crate) mod elementwise;
 mod fallback;
@@ -19,14 +18,12 @@ pub(crate) mod rope;
 mod rows;
 mod views;
 
-pub(crate) use quantized::LinearKey;
-
 use crate::plan::chains::is_view;
 use crate::plan::lifetimes::Sharing;
 use crate::plan::{Planner, RunMemory, Storage, is_tensor, written};
 use crate::run::{Kernel, Repeat, Run, Step};
 use pteron_ir::{Block, Node, Op, Ssa, ValueId};
-use pteron_runtime::{KernelError, NodeError, reference};
+use pteron_runtime::{NodeError, reference};
 use std::sync::Arc;
 
 /// A node with its number in pre-order.
@@ -247,9 +244,4 @@ fn count(block: &Block, nodes: &mut usize) {
         *nodes += 1;
         node.for_each_block(|block| count(block, nodes));
     }
-}
-
-/// An error about data.
-pub(crate) fn invalid(message: impl Into<String>) -> NodeError {
-    NodeError::Kernel(KernelError::Invalid(message.into()))
 }

@@ -1,6 +1,7 @@
 //! Integers of the run: read from tensors, or computed from each other.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::plan::types::counted;
 use crate::run::{Kernel, Run};
 use half::{bf16, f16};

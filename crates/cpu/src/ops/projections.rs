@@ -1,7 +1,8 @@
 //! Products of one tensor with several quantised weights, in one parallel region.
 
 use super::quantized::{Fields, bound, even_rows, prepared_input, rows_of};
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::plan::Planner;
 use crate::run::Run;
 use pteron_ir::op::Activation;

@@ -2,7 +2,9 @@
 //! all plans of a program share it.
 
 use super::index::is_index;
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::constants::LinearKey;
+use crate::fault::{invalid, out_of_range};
 use crate::layout::Layout;
 use crate::plan::lifetimes::Tick;
 use crate::plan::{Planner, Storage};
@@ -14,7 +16,7 @@ use pteron_kernels::quant::{
     Biases, Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut,
 };
 use pteron_kernels::view::{View, ViewMut};
-use pteron_runtime::{KernelError, NodeError, Precision};
+use pteron_runtime::{NodeError, Precision};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{DType, HostTensor};
 use std::sync::{Arc, PoisonError};
@@ -141,15 +143,6 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
     Some(linear)
 }
 
-/// Which weight, for which activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LinearKey {
-    parts: (ValueId, ValueId, Option<ValueId>),
-    /// The same constants may be read under several schemes.
-    scheme: Scheme,
-    input: DType,
-}
-
 /// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections
 /// that share an input (queries, keys and values; gate and up) share that form: the first one makes it.
 pub(super) fn prepared_input(
@@ -236,7 +229,7 @@ fn row_numbers<'r>(
             *place = row;
         }
     })
-    .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))?;
+    .map_err(|error| out_of_range(&error))?;
     Ok(rows)
 }
 

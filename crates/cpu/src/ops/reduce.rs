@@ -1,6 +1,7 @@
 //! Ops that fold axes, and running sums.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::types::counted;

@@ -2,7 +2,8 @@
 //! the same amounts.
 
 use super::rows::{Contiguous, DenseRows};
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::run::Run;

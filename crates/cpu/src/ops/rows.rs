@@ -1,6 +1,7 @@
 //! Ops along the last axis: norms and softmax.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::types::counted;

@@ -1,7 +1,8 @@
 //! Ops that move no elements: their results are other sizes and strides over the same memory. A reshape that strides
 //! cannot express copies.
 
-use super::{Compiled, Numbered, invalid};
+use super::{Compiled, Numbered};
+use crate::fault::invalid;
 use crate::layout::Layout;
 use crate::plan::Planner;
 use crate::plan::types::counted;

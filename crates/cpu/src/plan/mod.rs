@@ -8,8 +8,8 @@ pub(crate) mod chains;
 pub(crate) mod lifetimes;
 pub(crate) mod types;
 
+use crate::constants::Prepared;
 use crate::layout::Layout;
-use crate::loaded::Prepared;
 use crate::ops;
 use crate::ops::rope::TableKey;
 use crate::run::Step;

@@ -2,19 +2,21 @@
 
 use crate::constants::{Constants, Form, Prepared};
 use crate::copy;
-use crate::layout::Layout;
+use crate::frame::{Frame, Slot};
 use crate::memory::Memory;
-use crate::plan::{Making, Plan, RunMemory};
+use crate::ops::{self, Lowering};
 use crate::residence::Residence;
-use crate::run::{Frame, Run, Slot, nodes};
+use crate::run::{Run, nodes};
 use crate::scratch::Lending;
 use crate::state::{CpuState, Kept};
+use crate::step::Planned;
 use pteron_format::Limits;
 use pteron_ir::Type;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::View;
 use pteron_passes::fuse::fuse;
+use pteron_plan::{Layout, RunMemory};
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
@@ -34,7 +36,7 @@ pub(crate) struct LoadedCpu {
     graphs: Arc<ProgramGraphs>,
     weights: Arc<Weights>,
     prepared: Vec<Arc<Prepared>>,
-    plans: Mutex<HashMap<Signature, Arc<Plan>>>,
+    plans: Mutex<HashMap<Signature, Arc<Planned>>>,
     pool: Arc<Pool>,
     path: Path,
     memory: RunMemory,
@@ -99,7 +101,7 @@ impl LoadedCpu {
         (id, form): (GraphId, Form),
         signature: &[usize],
         inputs: &[Argument],
-    ) -> Result<Arc<Plan>> {
+    ) -> Result<Arc<Planned>> {
         let key = (id, form, signature.to_vec());
         if let Some(plan) = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(plan.clone());
@@ -112,26 +114,25 @@ impl LoadedCpu {
                 Argument::Scalar(_) => None,
             })
             .collect();
-        let (path, precision, memory) = (self.path, self.precision, self.memory);
-        let making = Making { path, precision, memory, threads: self.pool.threads() };
-        let plan =
-            Plan::make(self.prepared[id.0].graph(form), &shapes, &self.prepared[id.0], making, &self.limits)?;
-        let plan = Arc::new(plan);
+        let prepared = &self.prepared[id.0];
+        let lowering = Lowering::new(prepared.clone(), self.path, self.precision, self.pool.threads());
+        let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;
+        let planned = Arc::new(planned);
         tracing::info!(
             method = graph.method,
             delegate = graph.delegate,
             inputs = ?shapes,
             ?form,
-            steps = plan.steps.len(),
-            arena_bytes = plan.arena_bytes,
+            steps = planned.steps.len(),
+            arena_bytes = planned.plan.arena_bytes,
             "compiled execution: enabled"
         );
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= PLANS {
             plans.clear();
         }
-        plans.insert(key, plan.clone());
-        Ok(plan)
+        plans.insert(key, planned.clone());
+        Ok(planned)
     }
 
     fn run_pending(
@@ -156,10 +157,11 @@ impl LoadedCpu {
             Some(kept) => kept,
             None => {
                 let signature: Vec<usize> = signature(&arguments).collect();
-                let plan = self.plan((id, form), &signature, &arguments)?;
-                state.grow_arena(plan.arena_bytes);
-                let frame = Frame::new(&plan, state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
-                Kept { graph: (id, form), signature, plan, frame }
+                let planned = self.plan((id, form), &signature, &arguments)?;
+                state.grow_arena(planned.plan.arena_bytes);
+                let (arena, constants) = (state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
+                let frame = Frame::new(&planned.plan, &planned.read, arena, constants);
+                Kept { graph: (id, form), signature, planned, frame }
             }
         };
         let result = self.run_frame(&mut kept, state, &arguments, control, outputs);
@@ -179,9 +181,9 @@ impl LoadedCpu {
     ) -> Result<()> {
         let (id, form) = kept.graph;
         let graph = self.prepared[id.0].graph(form);
-        let plan = &kept.plan;
+        let Planned { plan, work, .. } = &*kept.planned;
         let CpuState { buffers, undo, cache, committed, pending, arena, .. } = state;
-        control.charge(plan.work)?;
+        control.charge(*work)?;
         for (input, argument) in graph.inputs.iter().zip(inputs) {
             let index = input.value.0 as usize;
             match argument {
@@ -225,7 +227,7 @@ impl LoadedCpu {
             listened: if control.trace.is_some() { nodes(graph) } else { Vec::new() },
             lending: Lending::default(),
         };
-        let result = finish(&mut run, outputs);
+        let result = finish(&kept.planned, &mut run, outputs);
         // A step that failed may have left later ones undone.
         kept.frame.warm = result.is_ok() || kept.frame.warm;
         result
@@ -247,9 +249,9 @@ impl Drop for Attempt<'_> {
 }
 
 /// Runs all steps, writes what buffers shall hold, and takes the outputs.
-fn finish(run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
-    let plan = run.plan;
-    run.all_steps()?;
+fn finish(planned: &Planned, run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
+    let plan = &planned.plan;
+    planned.run(run)?;
     let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
     outputs.resize(run.graph.outputs.len(), Value::None);
     for (output, place) in run.graph.outputs.iter().zip(outputs) {

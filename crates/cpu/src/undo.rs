@@ -3,10 +3,10 @@
 //! shares it, `write` replaces it), the log finds it again or finds that it has nothing to say about it.
 
 use crate::copy;
-use crate::layout::Layout;
 use crate::memory::Memory;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::Layout;
 use pteron_runtime::backend::GraphId;
 use pteron_tensor::DType;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Ops without a kernel here: operands are copied out, the reference backend computes, results are copied in.
 
-use super::{Compiled, Numbered};
+use super::lowering::{Compiled, Numbered, Planner};
 use crate::copy;
 use crate::fault::{invalid, of_run};
-use crate::plan::{Planner, Storage};
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
+use pteron_plan::Storage;
 use pteron_runtime::{NodeError, Value};
 use pteron_tensor::{HostTensor, Scalar};
 

@@ -1,17 +1,14 @@
 //! Elements by index.
 
-use super::{Compiled, Numbered};
+use super::lowering::{Compiled, Numbered, Planner};
 use crate::fault::{invalid, of_run};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::lifetimes::Sharing;
-use crate::plan::types::counted;
 use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::index::{put, take, take_along_axis};
 use pteron_kernels::view::View;
+use pteron_plan::{Layout, Sharing, counted};
 use pteron_runtime::{KernelError, NodeError};
 use pteron_tensor::DType;
 

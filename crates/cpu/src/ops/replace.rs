@@ -1,18 +1,17 @@
 //! A range of one axis replaced: in place where nobody else needs the old contents, else in a copy. This is how caches
 //! are written; keys that are turned on the way are computed where they belong.
 
+use super::lowering::{Compiled, Numbered, Planner};
 use super::rope::Turning;
 use super::views::{moved, range};
-use super::{Compiled, Numbered};
 use crate::fault::{invalid, of_run};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::lifetimes::Sharing;
-use crate::run::{Run, Slot};
+use crate::frame::Slot;
+use crate::run::Run;
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::{Layout, Sharing};
 use pteron_runtime::NodeError;
 
 /// Which range of what.

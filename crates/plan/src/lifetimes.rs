@@ -2,14 +2,14 @@
 //! by its number in execution order (pre-order over nested blocks), and so has the end of a block, where what the block
 //! gives is read, behind its last node. A value lives from where it is made to where it, or a view of it, is last read.
 
-use super::chains::{Chains, is_view};
-use super::types::Types;
+use crate::groups::Groups;
+use crate::types::Types;
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Block, Graph, Node, Op, ValueId};
 
 /// How a result relates to the memory of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub enum Sharing {
     /// It has memory of its own.
     Own,
     /// It is a view of the operand.
@@ -22,10 +22,11 @@ pub(crate) enum Sharing {
 
 /// A moment of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Tick(usize);
+pub struct Tick(usize);
 
 impl Tick {
-    pub(crate) const START: Tick = Tick(0);
+    /// Before the first node.
+    pub const START: Tick = Tick(0);
 
     /// When a node runs.
     pub(crate) fn at(node: usize) -> Tick {
@@ -33,37 +34,40 @@ impl Tick {
     }
 
     /// When all nodes up to this one have run, and none behind it.
-    pub(crate) fn behind(node: usize) -> Tick {
+    fn behind(node: usize) -> Tick {
         Tick(2 * node + 1)
     }
 }
 
 /// Of one value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
-    pub(crate) from: Tick,
-    pub(crate) to: Tick,
-    pub(crate) sharing: Sharing,
+pub struct Life {
+    /// When it is made.
+    pub from: Tick,
+    /// When it is last read itself; views of it may be read later.
+    pub to: Tick,
+    /// Whose memory it is in.
+    pub sharing: Sharing,
 }
 
 /// Of all values.
-pub(crate) struct Lifetimes {
+pub struct Lifetimes {
     lives: Vec<Life>,
     /// By value: the first value of all that share its memory.
     roots: Vec<ValueId>,
     /// By root: where the last of them is read.
     ends: Vec<Tick>,
     /// By node number: the number after its last nested node.
-    pub(crate) spans: Vec<usize>,
+    spans: Vec<usize>,
     /// After the last node.
-    pub(crate) end: Tick,
+    pub end: Tick,
 }
 
 impl Lifetimes {
-    pub(crate) fn of(graph: &Graph, types: &Types, chains: &Chains) -> Lifetimes {
+    pub(crate) fn of(graph: &Graph, types: &Types, groups: &Groups<'_>) -> Lifetimes {
         let mut walk = Walk {
             types,
-            chains,
+            groups,
             lives: vec![
                 Life { from: Tick::START, to: Tick::START, sharing: Sharing::Own };
                 graph.values.len()
@@ -100,12 +104,13 @@ impl Lifetimes {
         lifetimes
     }
 
-    pub(crate) fn life(&self, value: ValueId) -> Life {
+    /// Of one value.
+    pub fn life(&self, value: ValueId) -> Life {
         self.lives[value.0 as usize]
     }
 
     /// The value whose memory this one is in.
-    pub(crate) fn root(&self, value: ValueId) -> ValueId {
+    pub fn root(&self, value: ValueId) -> ValueId {
         let mut at = value;
         while self.roots[at.0 as usize] != at {
             at = self.roots[at.0 as usize];
@@ -114,8 +119,18 @@ impl Lifetimes {
     }
 
     /// Where the memory of a root is last read.
-    pub(crate) fn end_of_root(&self, root: ValueId) -> Tick {
+    pub fn end_of_root(&self, root: ValueId) -> Tick {
         self.ends[root.0 as usize]
+    }
+
+    /// The number of the first node behind a node and its nested ones.
+    pub fn next_number(&self, node: usize) -> usize {
+        self.spans[node]
+    }
+
+    /// When a node and all its nested ones have run.
+    pub fn behind(&self, node: usize) -> Tick {
+        Tick::behind(self.spans[node] - 1)
     }
 
     fn join(&mut self, value: ValueId, into: ValueId) {
@@ -206,7 +221,7 @@ fn updated(node: &Node) -> Option<(ValueId, [Option<ValueId>; 3])> {
 
 struct Walk<'a> {
     types: &'a Types,
-    chains: &'a Chains,
+    groups: &'a Groups<'a>,
     lives: Vec<Life>,
     spans: Vec<usize>,
     number: usize,
@@ -222,7 +237,7 @@ impl Walk<'_> {
             self.spans.push(0);
             let mut operands = Vec::new();
             node.for_each_operand(|value| operands.push(value));
-            let place = Tick::at(self.chains.place(own));
+            let place = Tick::at(self.groups.place(own));
             for &value in &operands {
                 self.read(value, place);
             }
@@ -273,6 +288,14 @@ impl Walk<'_> {
         if let Some(life) = self.lives.get_mut(value.0 as usize) {
             life.to = life.to.max(at);
         }
+    }
+}
+
+/// Whether a node is a cast to the dtype that its operand has: another name for it.
+pub fn is_view(node: &Node, types: &Types) -> bool {
+    match &node.op {
+        Op::AsType { x, scalar_type } => types.tensor(*x).is_some_and(|tensor| tensor.dtype == *scalar_type),
+        _ => false,
     }
 }
 

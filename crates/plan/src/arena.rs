@@ -1,7 +1,7 @@
 //! One region of memory for all that a run computes: every value gets an offset such that no two that live at the same
 //! time overlap.
 
-use crate::lifetimes::Tick;
+use pteron_ir::liveness::Tick;
 
 /// Something that needs memory for a while.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn spans_that_meet_never_overlap_and_others_share() {
-        let span = |from, to, bytes| Span { from: Tick::at(from), to: Tick::at(to), bytes };
+        let span = |from, to, bytes| Span { from: Tick(from), to: Tick(to), bytes };
         let spans = [span(0, 1, 100), span(1, 2, 64), span(2, 3, 128), span(3, 4, 1), span(0, 4, 10)];
         let (offsets, total) = place(&spans, 64);
         for (a, x) in spans.iter().enumerate() {

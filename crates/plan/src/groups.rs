@@ -1,11 +1,18 @@
 //! Groups of element-wise nodes that run as one: a node whose only reader is another one of the same sizes is computed
 //! inside it, block by block, and never lies in memory. Which nodes a backend can compute as one, it says itself.
 
-use crate::lifetimes::is_view;
-use crate::make::Lower;
 use crate::types::Types;
-use pteron_ir::{Block, Graph, Node, ValueId};
+use pteron_ir::{Block, Graph, Node, Op, Ssa, ValueId};
 use std::collections::HashMap;
+
+/// Which nodes a backend can compute as one.
+pub trait Join {
+    /// Whether an op computes each element of its result from the elements at the same place.
+    fn is_elementwise(&self, op: &Op<Ssa>) -> bool;
+
+    /// Whether one step can compute a node and those whose results only it reads; they are given by result.
+    fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool;
+}
 
 /// Nodes by result.
 type ByResult<'g> = HashMap<ValueId, &'g Node>;
@@ -20,8 +27,8 @@ pub struct Groups<'g> {
 }
 
 impl<'g> Groups<'g> {
-    /// Finds groups as large as the lowering can join.
-    pub(crate) fn of<L: Lower>(graph: &'g Graph, types: &Types, lower: &L) -> Groups<'g> {
+    /// Finds groups as large as the backend can join.
+    pub fn of(graph: &'g Graph, types: &Types, join: &impl Join) -> Groups<'g> {
         let mut readers = HashMap::new();
         let outputs = graph.outputs.iter().map(|output| output.value);
         for value in outputs.chain(graph.buffers.iter().map(|buffer| buffer.update)) {
@@ -34,7 +41,7 @@ impl<'g> Groups<'g> {
                 block.results.iter().for_each(|&value| *readers.entry(value).or_insert(0) += 1);
             });
         });
-        let mut finding = Finding { types, lower, readers, groups: Groups::default() };
+        let mut finding = Finding { types, join, readers, groups: Groups::default() };
         finding.block(&graph.body, &mut 0);
         finding.groups
     }
@@ -59,14 +66,14 @@ impl<'g> Groups<'g> {
     }
 }
 
-struct Finding<'a, 'g, L> {
+struct Finding<'a, 'g, J> {
     types: &'a Types,
-    lower: &'a L,
+    join: &'a J,
     readers: HashMap<ValueId, usize>,
     groups: Groups<'g>,
 }
 
-impl<'g, L: Lower> Finding<'_, 'g, L> {
+impl<'g, J: Join> Finding<'_, 'g, J> {
     fn block(&mut self, block: &'g Block, number: &mut usize) {
         // Of this block: nodes that may run inside a later one, by result.
         let mut candidates: HashMap<ValueId, (usize, &'g Node)> = HashMap::new();
@@ -77,8 +84,8 @@ impl<'g, L: Lower> Finding<'_, 'g, L> {
             *number += 1;
             node.for_each_block(|block| self.block(block, number));
             let &[result] = node.results.as_slice() else { continue };
-            let fits = self.lower.is_elementwise(&node.op)
-                && !is_view(node, self.types)
+            let fits = self.join.is_elementwise(&node.op)
+                && !self.types.is_renaming(node)
                 && !self.types.refused.contains_key(&own)
                 && self.types.is_static(node);
             if !fits {
@@ -87,7 +94,7 @@ impl<'g, L: Lower> Finding<'_, 'g, L> {
             let inner = self.take_in(node, result, &candidates, &parts);
             let nodes: ByResult<'g> =
                 inner.iter().filter_map(|value| Some((*value, candidates.get(value)?.1))).collect();
-            if !nodes.is_empty() && self.lower.can_join(self.types, node, &nodes) {
+            if !nodes.is_empty() && self.join.can_join(self.types, node, &nodes) {
                 for value in &inner {
                     if let Some(&(inside, _)) = candidates.get(value) {
                         self.groups.within.insert(inside, own);

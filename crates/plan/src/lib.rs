@@ -14,40 +14,9 @@ mod make;
 mod plan;
 mod types;
 
-pub use groups::Groups;
+pub use groups::{Groups, Join};
 pub use layout::{Layout, MAX_RANK};
-pub use lifetimes::{Life, Lifetimes, Sharing, Tick, is_view};
+pub use lifetimes::{Life, Lifetimes, Sharing};
 pub use make::{Lower, Made, Numbered, Options, Planner, make};
-pub use plan::{BufferWrite, Plan, RunMemory, Storage};
+pub use plan::{BufferWrite, Plan, PlanError, RunMemory, Storage};
 pub use types::{Types, counted};
-
-use pteron_ir::ValueId;
-
-/// Why a graph cannot be planned for some sizes.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// It needs more than it may have.
-    #[error("{what} takes {found} bytes, and {limit} allows {allowed}")]
-    Limit {
-        /// What is too large.
-        what: &'static str,
-        /// The name of the limit.
-        limit: &'static str,
-        /// How large it is.
-        found: u64,
-        /// How large it may be.
-        allowed: u64,
-    },
-    /// A size that no machine can count.
-    #[error("the size of %{} overflows", .0.0)]
-    Overflow(ValueId),
-    /// More axes than a [`Layout`] has.
-    #[error("%{} has {axes} axes", value.0)]
-    Rank {
-        /// Which value.
-        value: ValueId,
-        /// How many it has.
-        axes: usize,
-    },
-}

@@ -1,9 +1,10 @@
-//! When values are needed and which of them share memory (liveness and aliases). Time is counted in ticks: a node has one
-//! by its number in execution order (pre-order over nested blocks), and so has the end of a block, where what the block
-//! gives is read, behind its last node. A value lives from where it is made to where it, or a view of it, is last read.
+//! When values are needed and which of them share memory (aliases). How long a value is read is the graph's own liveness;
+//! here a view keeps what it views alive, an update whose target nobody reads afterwards writes into it, and what a group
+//! of nodes reads is read where the group runs.
 
 use crate::groups::Groups;
 use crate::types::Types;
+use pteron_ir::liveness::{Liveness, Tick};
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Block, Graph, Node, Op, ValueId};
 
@@ -18,25 +19,6 @@ pub enum Sharing {
     MaybeView(ValueId),
     /// It is the operand, changed in place.
     InPlace(ValueId),
-}
-
-/// A moment of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tick(usize);
-
-impl Tick {
-    /// Before the first node.
-    pub const START: Tick = Tick(0);
-
-    /// When a node runs.
-    pub(crate) fn at(node: usize) -> Tick {
-        Tick(2 * node)
-    }
-
-    /// When all nodes up to this one have run, and none behind it.
-    fn behind(node: usize) -> Tick {
-        Tick(2 * node + 1)
-    }
 }
 
 /// Of one value.
@@ -57,42 +39,40 @@ pub struct Lifetimes {
     roots: Vec<ValueId>,
     /// By root: where the last of them is read.
     ends: Vec<Tick>,
-    /// By node number: the number after its last nested node.
-    spans: Vec<usize>,
-    /// After the last node.
-    pub end: Tick,
+    /// Of the graph, without regard to who shares memory.
+    liveness: Liveness,
 }
 
 impl Lifetimes {
     pub(crate) fn of(graph: &Graph, types: &Types, groups: &Groups<'_>) -> Lifetimes {
-        let mut walk = Walk {
-            types,
-            groups,
-            lives: vec![
-                Life { from: Tick::START, to: Tick::START, sharing: Sharing::Own };
-                graph.values.len()
-            ],
-            spans: Vec::new(),
-            number: 0,
-        };
-        walk.block(&graph.body);
-        let end = Tick::at(walk.number);
-        let outputs = graph.outputs.iter().map(|output| output.value);
-        for value in outputs.chain(graph.buffers.iter().map(|buffer| buffer.update)) {
-            walk.read(value, end);
-        }
-        let (mut lives, spans) = (walk.lives, walk.spans);
-        // Constants, inputs and buffers are there before the first node.
-        let given = graph.constants.iter().map(|constant| constant.value);
-        let given = given.chain(graph.inputs.iter().map(|input| input.value));
-        for value in given.chain(graph.buffers.iter().map(|buffer| buffer.value)) {
-            if let Some(life) = lives.get_mut(value.0 as usize) {
-                life.from = Tick::START;
+        let liveness = Liveness::of(graph);
+        let lives = (0..graph.values.len() as u32).map(|value| liveness.life(ValueId(value)));
+        let mut lives: Vec<Life> =
+            lives.map(|life| Life { from: life.from, to: life.to, sharing: Sharing::Own }).collect();
+        let mut number = 0;
+        graph.for_each_node(|node, _| {
+            let own = liveness.node(number);
+            // What a node reads is read where the node runs that it is computed in.
+            let place = liveness.node(groups.place(number)).start;
+            number += 1;
+            node.for_each_operand(|value| {
+                let life = &mut lives[value.0 as usize];
+                life.to = life.to.max(place);
+            });
+            for &result in &node.results {
+                lives[result.0 as usize].sharing = sharing(node, types);
             }
-        }
+            // Parameters of a loop get their next contents between two steps.
+            if let Op::Scan { body_chain_idx: body, .. } = &node.op {
+                for &param in &body.params {
+                    let life = &mut lives[param.0 as usize];
+                    (life.from, life.to) = (own.start, own.end);
+                }
+            }
+        });
         let roots: Vec<ValueId> = (0..lives.len() as u32).map(ValueId).collect();
         let ends = lives.iter().map(|life| life.to).collect();
-        let mut lifetimes = Lifetimes { lives, roots, ends, spans, end };
+        let mut lifetimes = Lifetimes { lives, roots, ends, liveness };
         lifetimes.share_views(&graph.body);
         let mut fixed = vec![false; graph.values.len()];
         let constants = graph.constants.iter().map(|constant| constant.value);
@@ -125,12 +105,17 @@ impl Lifetimes {
 
     /// The number of the first node behind a node and its nested ones.
     pub fn next_number(&self, node: usize) -> usize {
-        self.spans[node]
+        self.liveness.node(node).next
+    }
+
+    /// When a node runs.
+    pub fn at(&self, node: usize) -> Tick {
+        self.liveness.node(node).start
     }
 
     /// When a node and all its nested ones have run.
     pub fn behind(&self, node: usize) -> Tick {
-        Tick::behind(self.spans[node] - 1)
+        self.liveness.node(node).end
     }
 
     fn join(&mut self, value: ValueId, into: ValueId) {
@@ -174,7 +159,7 @@ impl Lifetimes {
             *number += 1;
             if let (Some((target, others)), &[result]) = (updated(node), node.results.as_slice()) {
                 let root = self.root(target);
-                let free = self.ends[root.0 as usize] <= Tick::at(own)
+                let free = self.ends[root.0 as usize] <= self.at(own)
                     && !fixed[root.0 as usize]
                     // It may lie in memory that others read.
                     && !matches!(self.life(root).sharing, Sharing::MaybeView(_))
@@ -219,86 +204,6 @@ fn updated(node: &Node) -> Option<(ValueId, [Option<ValueId>; 3])> {
     }
 }
 
-struct Walk<'a> {
-    types: &'a Types,
-    groups: &'a Groups<'a>,
-    lives: Vec<Life>,
-    spans: Vec<usize>,
-    number: usize,
-}
-
-impl Walk<'_> {
-    /// Walks a block; gives all values that it reads.
-    fn block(&mut self, block: &Block) -> Vec<ValueId> {
-        let mut reads = Vec::new();
-        for node in &block.nodes {
-            let own = self.number;
-            self.number += 1;
-            self.spans.push(0);
-            let mut operands = Vec::new();
-            node.for_each_operand(|value| operands.push(value));
-            let place = Tick::at(self.groups.place(own));
-            for &value in &operands {
-                self.read(value, place);
-            }
-            reads.extend(operands);
-            match &node.op {
-                Op::If { then_chain_idx, else_chain_idx, .. } => {
-                    for branch in [then_chain_idx, else_chain_idx] {
-                        reads.extend(self.block(branch));
-                        reads.extend(&branch.results);
-                    }
-                    // What a branch gives is read when all of it has run, whichever branch that was.
-                    let last = Tick::behind(self.number - 1);
-                    for branch in [then_chain_idx, else_chain_idx] {
-                        branch.results.iter().for_each(|&value| self.read(value, last));
-                    }
-                }
-                Op::Scan { body_chain_idx: body, originals, carry, .. } => {
-                    let mut inner = self.block(body);
-                    let last = Tick::behind(self.number - 1);
-                    inner.extend(originals.iter().chain(carry).chain(&body.results).chain(&body.params));
-                    for &param in &body.params {
-                        self.lives[param.0 as usize].from = Tick::at(own);
-                    }
-                    // What a step reads from outside, the next step reads again: it lives until the loop is left.
-                    for &value in &inner {
-                        let made_inside = self.lives[value.0 as usize].from > Tick::at(own);
-                        if !made_inside || body.results.contains(&value) {
-                            self.read(value, last);
-                        }
-                    }
-                    reads.extend(inner);
-                }
-                _ => {}
-            }
-            self.spans[own] = self.number;
-            for &result in &node.results {
-                // The results of branches and loops are written while their blocks' values still live.
-                let sharing = sharing(node, self.types);
-                let last = self.number - 1;
-                let to = if last > own { Tick::behind(last) } else { Tick::at(own) };
-                self.lives[result.0 as usize] = Life { from: Tick::at(own), to, sharing };
-            }
-        }
-        reads
-    }
-
-    fn read(&mut self, value: ValueId, at: Tick) {
-        if let Some(life) = self.lives.get_mut(value.0 as usize) {
-            life.to = life.to.max(at);
-        }
-    }
-}
-
-/// Whether a node is a cast to the dtype that its operand has: another name for it.
-pub fn is_view(node: &Node, types: &Types) -> bool {
-    match &node.op {
-        Op::AsType { x, scalar_type } => types.tensor(*x).is_some_and(|tensor| tensor.dtype == *scalar_type),
-        _ => false,
-    }
-}
-
 /// How an op's result lies in memory.
 fn sharing(node: &Node, types: &Types) -> Sharing {
     match &node.op {
@@ -311,7 +216,7 @@ fn sharing(node: &Node, types: &Types) -> Sharing {
         | Op::Split { x, .. }
         | Op::Flip { x, .. } => Sharing::View(*x),
         Op::Reshape { x, .. } | Op::Contiguous { x } => Sharing::MaybeView(*x),
-        Op::AsType { x, .. } if is_view(node, types) => Sharing::View(*x),
+        Op::AsType { x, .. } if types.is_renaming(node) => Sharing::View(*x),
         _ => Sharing::Own,
     }
 }

@@ -1,31 +1,24 @@
 //! The planner: from a graph and the sizes of its inputs to a plan and the steps of a backend, which the backend's lowering
 //! makes one by one.
 
-use crate::PlanError;
 use crate::arena::{self, Span};
-use crate::groups::Groups;
+use crate::groups::{Groups, Join};
 use crate::layout::Layout;
-use crate::lifetimes::{Lifetimes, Sharing, Tick};
-use crate::plan::{BufferWrite, Plan, RunMemory, Storage};
+use crate::lifetimes::{Lifetimes, Sharing};
+use crate::plan::{BufferWrite, Plan, PlanError, RunMemory, Storage};
 use crate::types::Types;
-use pteron_ir::{Block, Effect, Graph, Node, Op, RuleError, Ssa, ValueId};
+use pteron_ir::liveness::Tick;
+use pteron_ir::{Block, Effect, Graph, Node, Op, RuleError, ValueId};
 use pteron_tensor::DType;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A value whose size depends on data gets planned memory up to this bound; above it, memory that grows with use.
 const LARGEST_PLANNED_BOUND: usize = 64 << 20;
 
 /// How a backend turns nodes into steps. What it needs for that (its weights, tables that several steps share) it owns.
-pub trait Lower: Sized {
+pub trait Lower: Join + Sized {
     /// What a run does for a node.
     type Step;
-
-    /// Whether an op computes each element of its result from the elements at the same place.
-    fn is_elementwise(&self, op: &Op<Ssa>) -> bool;
-
-    /// Whether one step can compute a node and those whose results only it reads; they are given by result.
-    fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool;
 
     /// The step of a node; `blocks` are the steps of its nested blocks in order.
     fn step(planner: &mut Planner<'_, Self>, node: &Numbered, blocks: Vec<Vec<Self::Step>>) -> Self::Step;
@@ -131,7 +124,7 @@ impl<L> Planner<'_, L> {
 
     /// Memory from when a node runs to a later moment.
     pub fn reserve_until(&mut self, node: usize, to: Tick, bytes: usize) -> usize {
-        let from = Tick::at(node);
+        let from = self.lifetimes.at(node);
         self.reserve_span(Span { from, to: to.max(from), bytes })
     }
 
@@ -342,8 +335,7 @@ fn buffer_writes<L>(graph: &Graph, planner: &mut Planner<'_, L>) -> Vec<BufferWr
         }
         let staging = planner.may_lie_in_a_buffer(buffer.update).then(|| {
             let bytes = planner.types.most_bytes(buffer.update).unwrap_or(0);
-            let end = planner.lifetimes.end;
-            planner.reserve_span(Span { from: end, to: end, bytes })
+            planner.reserve_span(Span { from: Tick::END, to: Tick::END, bytes })
         });
         writes.push(BufferWrite { buffer: index, value: buffer.update, staging });
     }

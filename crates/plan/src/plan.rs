@@ -91,3 +91,32 @@ impl Plan {
         self.storage.get(self.dtypes.len() + number).copied().unwrap_or(Storage::None)
     }
 }
+
+/// Why a graph cannot be planned for some sizes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// It needs more than it may have.
+    #[error("{what} takes {found} bytes, and {limit} allows {allowed}")]
+    Limit {
+        /// What is too large.
+        what: &'static str,
+        /// The name of the limit.
+        limit: &'static str,
+        /// How large it is.
+        found: u64,
+        /// How large it may be.
+        allowed: u64,
+    },
+    /// A size that no machine can count.
+    #[error("the size of %{} overflows", .0.0)]
+    Overflow(ValueId),
+    /// More axes than a [`Layout`] has.
+    #[error("%{} has {axes} axes", value.0)]
+    Rank {
+        /// Which value.
+        value: ValueId,
+        /// How many it has.
+        axes: usize,
+    },
+}

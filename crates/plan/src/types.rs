@@ -106,6 +106,16 @@ impl Types {
         all
     }
 
+    /// Whether a node is a cast to the dtype that its operand has: another name for it.
+    pub fn is_renaming(&self, node: &Node) -> bool {
+        match &node.op {
+            Op::AsType { x, scalar_type } => {
+                self.tensor(*x).is_some_and(|tensor| tensor.dtype == *scalar_type)
+            }
+            _ => false,
+        }
+    }
+
     fn set(&mut self, value: ValueId, ty: Option<Type>) {
         if let Some(slot) = self.table.0.get_mut(value.0 as usize) {
             *slot = ty;

@@ -26,7 +26,7 @@ use crate::step::{Kernel, Planned, Repeat, Step};
 use lowering::{Compiled, Numbered, Planner};
 use pteron_format::Limits;
 use pteron_ir::{Graph, Node, Op, RuleError, Ssa, ValueId};
-use pteron_plan::{Lower, Made, Options, RunMemory, Sharing, Storage, Types, is_view, make};
+use pteron_plan::{Join, Lower, Made, Options, RunMemory, Sharing, Storage, Types, make};
 use pteron_runtime::{NodeError, reference};
 use std::collections::{HashMap, HashSet};
 
@@ -50,9 +50,7 @@ pub(crate) fn plan(
     Ok(Planned { plan, steps, read: read_constants(graph, &lower.bound), work: lower.work })
 }
 
-impl Lower for Lowering {
-    type Step = Step;
-
+impl Join for Lowering {
     fn is_elementwise(&self, op: &Op<Ssa>) -> bool {
         elementwise::is_elementwise(op)
     }
@@ -60,6 +58,10 @@ impl Lower for Lowering {
     fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool {
         elementwise::fuse(node, inner, types, self.path).is_some()
     }
+}
+
+impl Lower for Lowering {
+    type Step = Step;
 
     fn step(planner: &mut Planner<'_>, node: &Numbered, blocks: Vec<Vec<Step>>) -> Step {
         let kernel = match &node.node.op {
@@ -134,7 +136,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         | Op::Contiguous { .. } => |planner, node| views::compile(planner, node),
         Op::SliceUpdate { .. } => |planner, node| replace::slice_update(planner, node),
         Op::RopeUpdate { .. } => |planner, node| replace::rope_update(planner, node),
-        Op::AsType { .. } => |planner, node| match is_view(&node.node, planner.types) {
+        Op::AsType { .. } => |planner, node| match planner.types.is_renaming(&node.node) {
             true => views::compile(planner, node),
             false => elementwise::compile(planner, node),
         },

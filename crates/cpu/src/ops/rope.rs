@@ -5,6 +5,7 @@ use super::lowering::{Compiled, Numbered, Planner, TableKey};
 use super::rows::{Contiguous, DenseRows};
 use crate::fault::invalid;
 use crate::run::Run;
+use pteron_ir::liveness::Tick;
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::index::integer_at;
@@ -82,8 +83,7 @@ impl Turning {
         let scratch = match known {
             Some(scratch) => scratch,
             None if shared => {
-                let end = planner.lifetimes.end;
-                let scratch = planner.reserve_until(node.number, end, bytes);
+                let scratch = planner.reserve_until(node.number, Tick::END, bytes);
                 planner.lower.tables.insert(key, scratch);
                 scratch
             }

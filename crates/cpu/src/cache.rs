@@ -5,6 +5,7 @@
 //! with a window goes round. A journal of the rows that runs write over makes their writes take effect as a whole or not
 //! at all. Clones share the regions until one side writes.
 
+use crate::fault::of_run;
 use crate::memory::Memory;
 use pteron_format::Limits;
 use pteron_kernels::attention::Ring;
@@ -331,7 +332,7 @@ impl Layer {
         let found = others.saturating_add(bytes.map_or(u64::MAX, |bytes| 2 * bytes as u64));
         let (Some(bytes), true) = (bytes, found <= most) else {
             let (what, limit) = ("the off-graph cache", "live_bytes");
-            return Err(NodeError::Run(Box::new(Error::Limit { what, limit, found, allowed: most })));
+            return Err(of_run(Error::Limit { what, limit, found, allowed: most }));
         };
         let (old, new) = (self.rows * features * dtype.size(), rows * features * dtype.size());
         for region in [&mut self.keys, &mut self.values] {

@@ -6,19 +6,22 @@
 #![allow(unsafe_code)]
 
 mod cache;
-mod layout;
+mod constants;
+mod copy;
+mod fault;
+mod frame;
 mod loaded;
 mod memory;
 mod ops;
-mod plan;
 mod residence;
 mod run;
 mod scratch;
 mod state;
+mod step;
 mod undo;
 
-pub use plan::RunMemory;
 pub use pteron_kernels::path::{Path, PathError};
+pub use pteron_plan::RunMemory;
 
 use loaded::LoadedCpu;
 use pteron_ir::{Op, Ssa, TypeSource};

@@ -1,26 +1,27 @@
 //! A program in this backend: its constants, its plans by input signature, and the run of one of them.
 
-use crate::layout::Layout;
+use crate::constants::{Constants, Form, Prepared};
+use crate::copy;
+use crate::frame::{Frame, Slot};
 use crate::memory::Memory;
-use crate::ops::{LinearKey, copy};
-use crate::plan::{Making, Plan, RunMemory};
+use crate::ops::{self, Lowering};
 use crate::residence::Residence;
-use crate::run::{Frame, Run, Slot, nodes};
+use crate::run::{Run, nodes};
 use crate::scratch::Lending;
 use crate::state::{CpuState, Kept};
+use crate::step::Planned;
 use pteron_format::Limits;
-use pteron_ir::{Graph, Type};
+use pteron_ir::Type;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_kernels::quant::QuantLinear;
 use pteron_kernels::view::View;
 use pteron_passes::fuse::fuse;
+use pteron_plan::{Layout, RunMemory};
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
 };
 use pteron_runtime::reference::{Argument, cast, check_inputs};
-use pteron_runtime::{Error, LoadMode, Multiple, Precision, Result, Value, VerifiedProgram, Weights};
-use pteron_tensor::HostTensor;
+use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -31,53 +32,11 @@ const PLANS: usize = 64;
 /// What a plan is made for: a graph in one of its forms, and the sizes of all its tensors.
 type Signature = (GraphId, Form, Vec<usize>);
 
-/// How the ops of a graph are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    /// Several as one, where there is a kernel for that.
-    Fused,
-    /// As the file has them: for whoever wants the values of all.
-    Plain,
-}
-
-/// What all plans of a graph share.
-pub(crate) struct Prepared {
-    /// The graph with internal ops. Values have the numbers that they have in the file's graph.
-    fused: Graph,
-    pub(crate) constants: Constants,
-    /// Quantised weights bound to their kernels.
-    pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
-}
-
-/// The constants of a graph, in its order. All of them are there; those that are multiples of others are made when they
-/// are first read, which the kernels of quantised weights never do.
-pub(crate) struct Constants {
-    weights: Arc<Weights>,
-    graphs: Arc<ProgramGraphs>,
-    id: GraphId,
-}
-
-impl Constants {
-    fn name(&self, index: usize) -> Option<&str> {
-        Some(&self.graphs.graphs[self.id.0].module.main.constants.get(index)?.name)
-    }
-
-    /// The data of a constant; `None` where the graph has fewer.
-    pub(crate) fn get(&self, index: usize) -> Option<&HostTensor> {
-        self.weights.get(self.id, self.name(index)?)
-    }
-
-    /// What it is a multiple of, where it is one.
-    pub(crate) fn multiple(&self, index: usize) -> Option<&Multiple> {
-        self.weights.multiple(self.id, self.name(index)?)
-    }
-}
-
 pub(crate) struct LoadedCpu {
     graphs: Arc<ProgramGraphs>,
     weights: Arc<Weights>,
-    prepared: Vec<Prepared>,
-    plans: Mutex<HashMap<Signature, Arc<Plan>>>,
+    prepared: Vec<Arc<Prepared>>,
+    plans: Mutex<HashMap<Signature, Arc<Planned>>>,
     pool: Arc<Pool>,
     path: Path,
     memory: RunMemory,
@@ -112,12 +71,12 @@ impl LoadedCpu {
                 let tensor = weights.get(id, &constant.name).ok_or_else(|| problem("no data".into()))?;
                 residence.keep(tensor, options.mode).map_err(|error| problem(error.to_string()))?;
             }
-            let constants = Constants { weights: weights.clone(), graphs: graphs.clone(), id };
             let mut fused = graph.module.main.clone();
             let made = fuse(&mut fused);
             debug_assert_eq!(pteron_ir::verify(&fused), Ok(()), "what fuse makes is sound");
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
-            prepared.push(Prepared { fused, constants, linears: Mutex::default() });
+            prepared
+                .push(Arc::new(Prepared::new(fused, Constants::new(weights.clone(), graphs.clone(), id))));
         }
         let seconds = begin.elapsed().as_secs_f64();
         let (copied, locked) = (residence.copied, residence.locked);
@@ -136,21 +95,13 @@ impl LoadedCpu {
         })
     }
 
-    /// A graph in one of its forms.
-    fn graph(&self, id: GraphId, form: Form) -> &Graph {
-        match form {
-            Form::Fused => &self.prepared[id.0].fused,
-            Form::Plain => &self.graphs.graphs[id.0].module.main,
-        }
-    }
-
     /// The plan for a signature: made once, found afterwards.
     fn plan(
         &self,
         (id, form): (GraphId, Form),
         signature: &[usize],
         inputs: &[Argument],
-    ) -> Result<Arc<Plan>> {
+    ) -> Result<Arc<Planned>> {
         let key = (id, form, signature.to_vec());
         if let Some(plan) = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(plan.clone());
@@ -163,25 +114,25 @@ impl LoadedCpu {
                 Argument::Scalar(_) => None,
             })
             .collect();
-        let (path, precision, memory) = (self.path, self.precision, self.memory);
-        let making = Making { path, precision, memory, threads: self.pool.threads() };
-        let plan = Plan::make(self.graph(id, form), &shapes, &self.prepared[id.0], making, &self.limits)?;
-        let plan = Arc::new(plan);
+        let prepared = &self.prepared[id.0];
+        let lowering = Lowering::new(prepared.clone(), self.path, self.precision, self.pool.threads());
+        let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;
+        let planned = Arc::new(planned);
         tracing::info!(
             method = graph.method,
             delegate = graph.delegate,
             inputs = ?shapes,
             ?form,
-            steps = plan.steps.len(),
-            arena_bytes = plan.arena_bytes,
+            steps = planned.steps.len(),
+            arena_bytes = planned.plan.arena_bytes,
             "compiled execution: enabled"
         );
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if plans.len() >= PLANS {
             plans.clear();
         }
-        plans.insert(key, plan.clone());
-        Ok(plan)
+        plans.insert(key, planned.clone());
+        Ok(planned)
     }
 
     fn run_pending(
@@ -196,7 +147,7 @@ impl LoadedCpu {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         }
         let form = if control.traces_values() { Form::Plain } else { Form::Fused };
-        let graph = self.graph(id, form);
+        let graph = self.prepared[id.0].graph(form);
         let mut arguments = std::mem::take(&mut state.arguments);
         arguments.clear();
         for argument in check_inputs(graph, inputs)? {
@@ -206,10 +157,11 @@ impl LoadedCpu {
             Some(kept) => kept,
             None => {
                 let signature: Vec<usize> = signature(&arguments).collect();
-                let plan = self.plan((id, form), &signature, &arguments)?;
-                state.grow_arena(plan.arena_bytes);
-                let frame = Frame::new(&plan, state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
-                Kept { graph: (id, form), signature, plan, frame }
+                let planned = self.plan((id, form), &signature, &arguments)?;
+                state.grow_arena(planned.plan.arena_bytes);
+                let (arena, constants) = (state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
+                let frame = Frame::new(&planned.plan, &planned.read, arena, constants);
+                Kept { graph: (id, form), signature, planned, frame }
             }
         };
         let result = self.run_frame(&mut kept, state, &arguments, control, outputs);
@@ -228,10 +180,10 @@ impl LoadedCpu {
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
         let (id, form) = kept.graph;
-        let graph = self.graph(id, form);
-        let plan = &kept.plan;
+        let graph = self.prepared[id.0].graph(form);
+        let Planned { plan, work, .. } = &*kept.planned;
         let CpuState { buffers, undo, cache, committed, pending, arena, .. } = state;
-        control.charge(plan.work)?;
+        control.charge(*work)?;
         for (input, argument) in graph.inputs.iter().zip(inputs) {
             let index = input.value.0 as usize;
             match argument {
@@ -275,7 +227,7 @@ impl LoadedCpu {
             listened: if control.trace.is_some() { nodes(graph) } else { Vec::new() },
             lending: Lending::default(),
         };
-        let result = finish(&mut run, outputs);
+        let result = finish(&kept.planned, &mut run, outputs);
         // A step that failed may have left later ones undone.
         kept.frame.warm = result.is_ok() || kept.frame.warm;
         result
@@ -297,9 +249,9 @@ impl Drop for Attempt<'_> {
 }
 
 /// Runs all steps, writes what buffers shall hold, and takes the outputs.
-fn finish(run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
-    let plan = run.plan;
-    run.all_steps()?;
+fn finish(planned: &Planned, run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
+    let plan = &planned.plan;
+    planned.run(run)?;
     let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
     outputs.resize(run.graph.outputs.len(), Value::None);
     for (output, place) in run.graph.outputs.iter().zip(outputs) {

@@ -1,11 +1,12 @@
-//! One run of a plan: where every value lies now, the numbers read from data, and the loop over the steps.
+//! One run of a plan over one frame: what its steps read, write, reserve and charge. It knows places, not steps.
 
 use crate::cache::Cache;
-use crate::layout::Layout;
-use crate::loaded::Constants;
+use crate::constants::Constants;
+use crate::copy;
+use crate::fault::{invalid, of_run, out_of_range};
+use crate::frame::{Frame, Slot};
 use crate::memory::Memory;
-use crate::plan::{Plan, RunMemory, Storage};
-use crate::scratch::Lending;
+use crate::scratch::{Lending, Scratch};
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::op::IntArg;
@@ -14,85 +15,11 @@ use pteron_ir::{Dim, Graph, Node, Symbols, TensorType, Type, TypeSource, ValueId
 use pteron_kernels::index::for_each_position;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::{Layout, Plan, RunMemory, Storage};
 use pteron_runtime::backend::{self, Detail, GraphId, RunControl};
 use pteron_runtime::reference::{Effects, extent, work};
 use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
 use pteron_tensor::{DType, HostTensor, Scalar};
-
-/// A byte that makes every float a NaN and every index one outside of its axis, or the last one.
-const SPOILED: u8 = 0xff;
-
-/// What a step does.
-pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
-
-/// Which runs of a session a step is needed in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    Always,
-    /// The first: it gives a view of memory that never moves.
-    Never,
-    /// The first, if the value turned out to be such a view and no copy.
-    IfCopied(ValueId),
-}
-
-/// One step of a plan.
-pub(crate) struct Step {
-    /// The node's number in pre-order.
-    pub(crate) number: usize,
-    pub(crate) repeat: Repeat,
-    pub(crate) kernel: Kernel,
-}
-
-/// Where a tensor lies.
-#[derive(Clone, Copy)]
-pub(crate) struct Slot {
-    pub(crate) data: *mut u8,
-    pub(crate) layout: Layout,
-}
-
-// SAFETY: a slot is an address; whoever uses it answers for the memory, which belongs to the session that runs.
-unsafe impl Send for Slot {}
-
-impl Slot {
-    pub(crate) const EMPTY: Slot = Slot { data: std::ptr::null_mut(), layout: Layout::SCALAR };
-}
-
-/// What a session keeps for a plan between runs.
-pub(crate) struct Frame {
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) numbers: Vec<Scalar>,
-    pub(crate) heaps: Vec<Memory>,
-    /// Whether steps that need to run only once have run.
-    pub(crate) warm: bool,
-}
-
-impl Frame {
-    /// Values that never move are put in their places.
-    pub(crate) fn new(plan: &Plan, arena: *mut u8, constants: &Constants) -> Frame {
-        let mut frame = Frame {
-            slots: vec![Slot::EMPTY; plan.dtypes.len()],
-            numbers: vec![Scalar::Int(0); plan.dtypes.len()],
-            heaps: plan.heaps.iter().map(|&bytes| Memory::zeroed(bytes)).collect(),
-            warm: false,
-        };
-        for &(value, number) in &plan.numbers {
-            frame.numbers[value.0 as usize] = Scalar::Int(number);
-        }
-        for &(value, layout) in &plan.fixed {
-            let data = match plan.storage[value.0 as usize] {
-                Storage::Arena { offset, .. } => arena.wrapping_add(offset),
-                Storage::Heap(number) => frame.heaps[number].address(),
-                // Kernels never write to constants: only arena and buffers are written in place.
-                Storage::Constant(index) if plan.read[index] => {
-                    constants.get(index).map_or(std::ptr::null_mut(), |it| it.bytes().as_ptr().cast_mut())
-                }
-                _ => std::ptr::null_mut(),
-            };
-            frame.slots[value.0 as usize] = Slot { data, layout };
-        }
-        frame
-    }
-}
 
 /// Everything that steps work with.
 pub(crate) struct Run<'a> {
@@ -123,50 +50,6 @@ impl TypeSource for Operands {
 struct Operands(Vec<(ValueId, Type)>);
 
 impl Run<'_> {
-    /// Runs all steps of the plan. Where every value has memory of its own, what nobody needs any more is spoiled at
-    /// once: a read that the plan does not know of then finds numbers that no test takes for right.
-    pub(crate) fn all_steps(&mut self) -> Result<()> {
-        let plan = self.plan;
-        if plan.memory == RunMemory::Planned {
-            return self.steps(&plan.steps);
-        }
-        for (step, dead) in plan.steps.iter().zip(&plan.deaths) {
-            self.steps(std::slice::from_ref(step))?;
-            dead.iter().for_each(|&heap| self.frame.heaps[heap].bytes_mut().fill(SPOILED));
-        }
-        Ok(())
-    }
-
-    /// Runs steps in order.
-    pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
-        for step in steps {
-            if self.frame.warm && !self.control.traces_values() && !self.is_needed(step) {
-                continue;
-            }
-            self.control.check()?;
-            if let Err(error) = (step.kernel)(self) {
-                return Err(self.at_node(step.number, error));
-            }
-            if self.control.trace.is_some() {
-                self.trace(step.number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a step that has run before has something to do.
-    fn is_needed(&self, step: &Step) -> bool {
-        match step.repeat {
-            Repeat::Always => true,
-            Repeat::Never => false,
-            Repeat::IfCopied(value) => match self.plan.storage[value.0 as usize] {
-                Storage::Arena { offset, .. } => self.slot(value).data == self.arena.wrapping_add(offset),
-                Storage::Heap(number) => self.slot(value).data == self.frame.heaps[number].address(),
-                _ => true,
-            },
-        }
-    }
-
     pub(crate) fn slot(&self, value: ValueId) -> &Slot {
         &self.frame.slots[value.0 as usize]
     }
@@ -237,7 +120,7 @@ impl Run<'_> {
                 self.save(buffer, dtype, &Slot { data, layout });
             }
         })
-        .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))
+        .map_err(|error| out_of_range(&error))
     }
 
     /// Memory that a step asked for when it was planned.
@@ -250,6 +133,13 @@ impl Run<'_> {
             }
             _ => (std::ptr::null_mut(), 0),
         }
+    }
+
+    /// Borrows the memory that `Planner::reserve` gave a number to; aligned for every dtype.
+    pub(crate) fn lend(&self, number: usize) -> Result<Scratch<'_>, NodeError> {
+        // SAFETY: the memory of the run holds these bytes for as long as it is borrowed, and the plan gives them to the
+        // node that runs and to nothing else that lives then.
+        unsafe { self.lending.lend(number, self.scratch(number)) }
     }
 
     /// A number.
@@ -281,18 +171,17 @@ impl Run<'_> {
             .and_then(|count| count.checked_mul(element))
             .filter(|&bytes| bytes as u64 <= self.limits.tensor_bytes)
             .ok_or_else(|| {
-                NodeError::Run(Box::new(Error::Limit {
+                of_run(Error::Limit {
                     what: "a result",
                     limit: "tensor_bytes",
                     found: extent(sizes).saturating_mul(element as u64),
                     allowed: self.limits.tensor_bytes,
-                }))
+                })
             })
     }
 
     /// Gives a value with storage of its own these sizes.
     pub(crate) fn place(&mut self, value: ValueId, sizes: &[usize]) -> Result<(), NodeError> {
-        let invalid = |message: String| NodeError::Kernel(KernelError::Invalid(message));
         let layout = Layout::row_major(sizes).ok_or_else(|| invalid(format!("{} axes", sizes.len())))?;
         let bytes = self.bytes_within_limits(value, sizes)?;
         let data = match self.plan.storage[value.0 as usize] {
@@ -312,7 +201,7 @@ impl Run<'_> {
                 }
                 heap.address()
             }
-            _ => return Err(invalid("a result without memory".into())),
+            _ => return Err(invalid("a result without memory")),
         };
         self.set(value, Slot { data, layout });
         Ok(())
@@ -334,7 +223,7 @@ impl Run<'_> {
             .collect();
         let written = shapes.iter().flatten().fold(0u64, |sum, sizes| sum.saturating_add(extent(sizes)));
         let work = work(node, &shape_of, written).saturating_add(1);
-        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        self.control.charge(work).map_err(of_run)?;
         for (&value, sizes) in node.results.iter().zip(&shapes) {
             let own = matches!(self.plan.storage[value.0 as usize], Storage::Arena { .. } | Storage::Heap(_));
             if let (true, Some(sizes)) = (own, sizes) {
@@ -357,7 +246,7 @@ impl Run<'_> {
             _ => &[],
         };
         let work = work(node, &shape_of, extent(sizes)).saturating_add(1);
-        self.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+        self.control.charge(work).map_err(of_run)?;
         match self.plan.storage[result.0 as usize] {
             Storage::Arena { .. } | Storage::Heap(_) => self.place(result, sizes),
             _ => Ok(()),
@@ -410,18 +299,19 @@ impl Run<'_> {
         if let Value::Tensor(tensor) = place
             && let Some(bytes) = tensor.reuse(dtype, view.sizes())
         {
-            crate::ops::copy::to_bytes(self.pool, &view, bytes);
+            copy::to_bytes(self.pool, &view, bytes);
             return Ok(());
         }
         // What does not serve goes before more is asked for.
         *place = Value::None;
         let mut tensor = HostTensor::zeros(dtype, view.sizes().to_vec()).map_err(KernelError::Tensor)?;
-        crate::ops::copy::to_bytes(self.pool, &view, tensor.bytes_mut());
+        copy::to_bytes(self.pool, &view, tensor.bytes_mut());
         *place = Value::Tensor(tensor);
         Ok(())
     }
 
-    fn trace(&self, number: usize) -> Result<()> {
+    /// Tells who listens that a node has run.
+    pub(crate) fn trace(&self, number: usize) -> Result<()> {
         let (Some(trace), Some(node)) = (&self.control.trace, self.listened.get(number)) else {
             return Ok(());
         };
@@ -436,11 +326,11 @@ impl Run<'_> {
     }
 
     /// Adds the op, its place and its operands; errors from inside a nested block have theirs already.
-    fn at_node(&self, number: usize, source: NodeError) -> Error {
+    pub(crate) fn at_node(&self, number: usize, source: NodeError) -> Error {
         let source = match source {
             NodeError::Run(inner) => match *inner {
                 error @ (Error::Node { .. } | Error::Cancelled | Error::Deadline) => return error,
-                other => NodeError::Run(Box::new(other)),
+                other => of_run(other),
             },
             source => source,
         };

@@ -1,8 +1,7 @@
 //! Memory that a plan sets aside for a step, lent to it while it runs. A piece is lent once at a time and no longer than
 //! the run is borrowed, so that no two slices over it ever meet.
 
-use crate::ops::invalid;
-use crate::run::Run;
+use crate::fault::invalid;
 use pteron_runtime::NodeError;
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -26,19 +25,25 @@ pub(crate) struct Scratch<'r> {
     lent: &'r Cell<usize>,
 }
 
-impl Run<'_> {
-    /// Borrows the memory that `Planner::reserve` gave a number to; aligned for every dtype.
-    pub(crate) fn lend(&self, number: usize) -> Result<Scratch<'_>, NodeError> {
-        if self.lending.0.iter().any(|lent| lent.get() == number) {
+impl Lending {
+    /// Lends the piece of this number, which lies at `data`.
+    ///
+    /// # Safety
+    /// The bytes are there for as long as `self` is borrowed, the number is always that of this piece, and only who is
+    /// lent it here touches it.
+    pub(crate) unsafe fn lend(
+        &self,
+        number: usize,
+        (data, bytes): (*mut u8, usize),
+    ) -> Result<Scratch<'_>, NodeError> {
+        if self.0.iter().any(|lent| lent.get() == number) {
             return Err(invalid("a step asks for the same memory twice"));
         }
-        let lent = self.lending.0.iter().find(|lent| lent.get() == FREE);
+        let lent = self.0.iter().find(|lent| lent.get() == FREE);
         let lent = lent.ok_or_else(|| invalid("a step asks for more memory than it may hold"))?;
-        let (data, bytes) = self.scratch(number);
         let bytes = match data.is_null() || bytes == 0 {
             true => &mut [],
-            // SAFETY: the memory of the run holds these bytes for as long as it is borrowed. The plan gives them to
-            // the node that runs and to nothing else that lives then, and nobody else has been lent them.
+            // SAFETY: the caller's promise, and nobody else has been lent them.
             false => unsafe { std::slice::from_raw_parts_mut(data, bytes) },
         };
         lent.set(number);

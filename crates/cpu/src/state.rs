@@ -3,10 +3,10 @@
 //! next run that would write one copies it first.
 
 use crate::cache::Cache;
-use crate::loaded::Form;
+use crate::constants::Form;
+use crate::frame::Frame;
 use crate::memory::Memory;
-use crate::plan::Plan;
-use crate::run::Frame;
+use crate::step::Planned;
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
@@ -48,7 +48,7 @@ pub(crate) struct CpuState {
 pub(crate) struct Kept {
     pub(crate) graph: (GraphId, Form),
     pub(crate) signature: Vec<usize>,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) planned: Arc<Planned>,
     pub(crate) frame: Frame,
 }
 

@@ -2,11 +2,11 @@
 //! are kept by buffer and offset, never by address: whatever becomes of a buffer's memory before a rollback (a snapshot
 //! shares it, `write` replaces it), the log finds it again or finds that it has nothing to say about it.
 
-use crate::layout::Layout;
+use crate::copy;
 use crate::memory::Memory;
-use crate::ops::copy;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::Layout;
 use pteron_runtime::backend::GraphId;
 use pteron_tensor::DType;
 use std::sync::Arc;

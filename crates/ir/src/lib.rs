@@ -1,5 +1,5 @@
 //! The graph that every front door makes and every backend runs: op catalogue, values and types with symbolic
-//! dims, the type rule of every op, the verifier and the text form.
+//! dims, the type rule of every op, the verifier, when each value is needed, and the text form.
 //!
 //! Knows nothing of files (slots, chains and flatbuffers live in `format`) and nothing of how ops are computed
 //! (kernels live in backends).
@@ -7,6 +7,7 @@
 pub mod dim;
 pub mod expand;
 pub mod graph;
+pub mod liveness;
 pub mod op;
 pub mod rules;
 pub mod text;

@@ -60,7 +60,7 @@ fn runs(quick: bool) -> Vec<Run> {
         return vec![
             run(Tool::Loom, "pteron-kernels", Scope::Short),
             run(Tool::Miri, "pteron-kernels", Scope::Named(&["view", "pool::", "copy", "softmax"])),
-            run(Tool::Miri, "pteron-cpu", Scope::Named(&["views_follow", "arena", "layout", "memory"])),
+            run(Tool::Miri, "pteron-cpu", Scope::Named(&["views_follow", "memory"])),
             run(Tool::Asan, "pteron-cpu", Scope::Whole),
         ];
     }

@@ -40,6 +40,7 @@ const ABSENCES: &[Absence] = &[
             "ir",
             "format",
             "passes",
+            "plan",
             "import",
             "gguf",
             "aside",

@@ -1,14 +1,14 @@
 //! Scaled dot-product attention over keys and values where they lie.
 
-use super::{Compiled, Numbered, invalid};
+use super::lowering::{Compiled, Numbered, Planner};
 use crate::cache::Written;
-use crate::plan::Planner;
-use crate::run::{Kernel, Run};
+use crate::fault::{invalid, of_run};
+use crate::run::Run;
+use crate::step::Kernel;
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
 use pteron_kernels::index::integer_at;
 use pteron_kernels::view::View;
-use pteron_runtime::NodeError;
 use pteron_tensor::DType;
 
 pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -22,8 +22,8 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
         return None;
     }
     let sizes = most_sizes(planner, q, k, v)?;
-    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
-    let path = planner.path;
+    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.lower.threads));
+    let path = planner.lower.path;
     let kernel: Kernel = Box::new(move |run| {
         let mut scratch = run.lend(scratch)?;
         let (q, k, v) = (run.view(q)?, run.view(k)?, run.view(v)?);
@@ -77,8 +77,8 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
     let (layer, scale) = (usize::try_from(layer_id?).ok()?, scale?);
     // Keys are as many as the session's cache holds, which no plan knows; scratch does not grow with them.
     let sizes = most_sizes(planner, q, k, v)?;
-    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.threads));
-    let path = planner.path;
+    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.lower.threads));
+    let path = planner.lower.path;
     Some(Compiled::Compute(Box::new(move |run| {
         let start = run.view(position)?;
         let start =
@@ -102,7 +102,7 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
                 return Err(invalid(format!("queries {:?} over {over}", q.sizes())));
             }
             let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
-            run.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
+            run.control.charge(work).map_err(of_run)?;
             let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
             let mask = Mask::Causal { window: live.window };
             let job = Attention { q, k, v, scale, mask, ring };

@@ -1,20 +1,17 @@
 //! Branches and loops: nested steps over the same values.
 
-use super::{Compiled, Numbered, copy, invalid, steps};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::lifetimes::Tick;
-use crate::plan::types::counted;
-use crate::run::{Run, Slot, Step};
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::copy;
+use crate::fault::{invalid, of_run};
+use crate::frame::Slot;
+use crate::run::Run;
+use crate::step::{Step, run_all};
 use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy as kernels_copy;
 use pteron_kernels::view::ViewMut;
-use pteron_runtime::{Error, NodeError};
-
-fn inner(error: Error) -> NodeError {
-    NodeError::Run(Box::new(error))
-}
+use pteron_plan::{Layout, counted};
+use pteron_runtime::NodeError;
 
 /// Copies a value into another one's own storage, or its number.
 fn assign(run: &mut Run<'_>, to: ValueId, from: ValueId) -> Result<(), NodeError> {
@@ -29,18 +26,17 @@ fn assign(run: &mut Run<'_>, to: ValueId, from: ValueId) -> Result<(), NodeError
     Ok(())
 }
 
-pub(super) fn branch(planner: &mut Planner<'_>, node: &Numbered, number: &mut usize) -> Compiled {
-    let Op::If { cond, then_chain_idx, else_chain_idx } = &node.node.op else {
+pub(super) fn branch(node: &Numbered, blocks: Vec<Vec<Step>>) -> Compiled {
+    let (Op::If { cond, then_chain_idx, else_chain_idx }, Ok([then, otherwise])) =
+        (&node.node.op, <[Vec<Step>; 2]>::try_from(blocks))
+    else {
         return Compiled::Whole(Box::new(|_| Err(invalid("not a branch"))));
     };
-    planner.depth += 1;
-    let branches =
-        [then_chain_idx, else_chain_idx].map(|block| (steps(planner, block, number), block.results.clone()));
-    planner.depth -= 1;
+    let branches = [(then, then_chain_idx.results.clone()), (otherwise, else_chain_idx.results.clone())];
     let (cond, results) = (*cond, node.node.results.clone());
     Compiled::Whole(Box::new(move |run| {
         let (steps, given) = &branches[usize::from(run.int(&cond) == 0)];
-        run.steps(steps).map_err(inner)?;
+        run_all(run, steps).map_err(of_run)?;
         for (&to, &from) in results.iter().zip(given) {
             assign(run, to, from)?;
         }
@@ -69,13 +65,12 @@ struct Carried {
     result: ValueId,
 }
 
-pub(super) fn scan(planner: &mut Planner<'_>, node: &Numbered, number: &mut usize) -> Compiled {
-    let Op::Scan { originals, carry, body_chain_idx: body, scan_axis, .. } = &node.node.op else {
+pub(super) fn scan(planner: &mut Planner<'_>, node: &Numbered, blocks: Vec<Vec<Step>>) -> Compiled {
+    let (Op::Scan { originals, carry, body_chain_idx: body, scan_axis, .. }, Ok([nested])) =
+        (&node.node.op, <[Vec<Step>; 1]>::try_from(blocks))
+    else {
         return Compiled::Whole(Box::new(|_| Err(invalid("not a loop"))));
     };
-    planner.depth += 1;
-    let nested = steps(planner, body, number);
-    planner.depth -= 1;
     let results = &node.node.results;
     let fits = body.params.len() == originals.len() + carry.len()
         && body.results.len() >= carry.len()
@@ -90,7 +85,7 @@ pub(super) fn scan(planner: &mut Planner<'_>, node: &Numbered, number: &mut usiz
         .map(|((&start, &param), (&next, &result))| {
             let bytes = planner.types.most_bytes(param).unwrap_or(0);
             // It waits while the body's values are read, so it is held for the whole loop.
-            let last = Tick::behind(planner.lifetimes.spans[node.number] - 1);
+            let last = planner.lifetimes.behind(node.number);
             let staging = planner.reserve_until(node.number, last, bytes);
             Carried { start, param, next, staging, result }
         })
@@ -116,12 +111,12 @@ impl Loop {
             assign(run, carried.param, carried.start)?;
         }
         for step in 0..count {
-            run.control.charge(1).map_err(inner)?;
+            run.control.charge(1).map_err(of_run)?;
             for (&original, &slice) in self.originals.iter().zip(&self.slices) {
                 let slot = slice_of(run, original, self.axis, step)?;
                 run.set(slice, slot);
             }
-            run.steps(&self.steps).map_err(inner)?;
+            run_all(run, &self.steps).map_err(of_run)?;
             for &(given, result) in &self.stacked {
                 self.stack(run, given, result, step, count)?;
             }

@@ -1,11 +1,10 @@
 //! Convolutions over one to three axes, channels last.
 
+use super::lowering::{Compiled, Numbered, Planner};
 use super::rows::Contiguous;
-use super::{Compiled, Numbered};
-use crate::layout::Layout;
-use crate::plan::Planner;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::convolution::{Axis, Direction, Shape, convolution, scratch_bytes};
+use pteron_plan::Layout;
 
 /// What an op says of its axes.
 struct Fields {
@@ -94,11 +93,11 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
         });
     };
     let mut bytes = 0;
-    let threads = planner.threads;
+    let threads = planner.lower.threads;
     shape(&mut |shape| bytes = scratch_bytes(shape, threads));
     let scratch = planner.reserve(node.number, bytes);
     let (x, w) = (Contiguous::plan(planner, node, x)?, Contiguous::plan(planner, node, w)?);
-    let path = planner.path;
+    let path = planner.lower.path;
     Some(Compiled::Compute(Box::new(move |run| {
         let (mut of_x, mut of_w) = (Layout::SCALAR, Layout::SCALAR);
         let (x, w, mut target) = (x.view(run, &mut of_x)?, w.view(run, &mut of_w)?, run.target(result)?);

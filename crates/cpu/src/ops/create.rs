@@ -1,15 +1,15 @@
 //! Tensors made of numbers, and tensors joined from others.
 
-use super::{Compiled, Numbered, invalid};
-use crate::plan::Planner;
-use crate::plan::types::counted;
-use crate::run::Kernel;
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
+use crate::step::Kernel;
 use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, Type, TypeSource, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::elementwise::{Chain, ChainBuilder};
 use pteron_kernels::view::ViewMut;
+use pteron_plan::counted;
 use pteron_tensor::{DType, Scalar};
 
 pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -17,7 +17,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
     let dtype = planner.dtype(result)?;
     let kernel: Kernel = match node.node.op.clone() {
         Op::Full { v: FloatArg::Literal(number), .. } | Op::FullLike { v: FloatArg::Literal(number), .. } => {
-            let mut builder = ChainBuilder::new(planner.path);
+            let mut builder = ChainBuilder::new(planner.lower.path);
             let value = builder.constant(Scalar::Float(number), dtype)?;
             let chain = builder.finish(value)?;
             Box::new(move |run| {
@@ -92,7 +92,7 @@ fn joined(
     let dtype = planner.dtype(result)?;
     let parts = tensors.iter().map(|&value| {
         let from = planner.dtype(value)?;
-        let cast = if from == dtype { None } else { Some(Chain::cast(from, dtype, planner.path)?) };
+        let cast = if from == dtype { None } else { Some(Chain::cast(from, dtype, planner.lower.path)?) };
         Some((value, cast))
     });
     let parts: Vec<(ValueId, Option<Chain>)> = parts.collect::<Option<_>>()?;

@@ -1,15 +1,13 @@
 //! Ops that compute each element from the elements at the same place: chains of loops over blocks.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::chains::Fused;
-use crate::plan::types::Types;
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
 use crate::run::Run;
 use pteron_ir::{Node, Op, Ssa, ValueId};
 use pteron_kernels::elementwise::{BinaryOp, Chain, ChainBuilder, UnaryOp, Value};
 use pteron_kernels::path::Path;
 use pteron_kernels::view::View;
+use pteron_plan::{Layout, Types};
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, promote};
 use std::collections::HashMap;
@@ -100,7 +98,7 @@ fn element(op: &Op<Ssa>) -> Option<Element> {
 }
 
 /// Whether an op is one of these.
-pub(crate) fn is_elementwise(op: &Op<Ssa>) -> bool {
+pub(super) fn is_elementwise(op: &Op<Ssa>) -> bool {
     element(op).is_some()
 }
 
@@ -189,9 +187,15 @@ impl Building<'_> {
     }
 }
 
+/// A chain with the values that it reads from memory.
+pub(super) struct Fused {
+    chain: Chain,
+    operands: Vec<ValueId>,
+}
+
 /// The chain that computes a node, with those before it whose results nobody else needs; `None` where a part of it is
 /// nothing that chains can do.
-pub(crate) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, path: Path) -> Option<Fused> {
+pub(super) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, path: Path) -> Option<Fused> {
     let &result = node.results.first()?;
     let builder = ChainBuilder::new(path);
     let mut building = Building { types, inner, builder, operands: Vec::new(), made: Vec::new() };
@@ -203,10 +207,9 @@ pub(crate) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, 
 
 pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
-    let Fused { chain, operands } = match planner.chains.fused.get(&node.number) {
-        Some(fused) => fused.clone(),
-        None => fuse(&node.node, &HashMap::new(), planner.types, planner.path)?,
-    };
+    let alone = HashMap::new();
+    let inner = planner.groups.inner(node.number).unwrap_or(&alone);
+    let Fused { chain, operands } = fuse(&node.node, inner, planner.types, planner.lower.path)?;
     Some(Compiled::Compute(Box::new(move |run| apply(run, &chain, &operands, result))))
 }
 

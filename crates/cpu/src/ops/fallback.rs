@@ -1,9 +1,11 @@
 //! Ops without a kernel here: operands are copied out, the reference backend computes, results are copied in.
 
-use super::{Compiled, Numbered, copy, invalid};
-use crate::plan::{Planner, Storage};
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::copy;
+use crate::fault::{invalid, of_run};
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
+use pteron_plan::Storage;
 use pteron_runtime::{NodeError, Value};
 use pteron_tensor::{HostTensor, Scalar};
 
@@ -20,7 +22,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Compiled {
             .map(|value| Ok((value, run.read(value)?)))
             .collect::<Result<Vec<_>, NodeError>>()?;
         let results = run.effects.run_op(&node.op, &operands, run.limits, run.control);
-        let results = results.map_err(|error| NodeError::Run(Box::new(unwrapped(error))))?;
+        let results = results.map_err(|error| of_run(unwrapped(error)))?;
         for ((&value, &saved), result) in node.results.iter().zip(&saved).zip(results) {
             match result {
                 Value::Tensor(tensor) => write(run, value, &tensor, in_place, saved)?,

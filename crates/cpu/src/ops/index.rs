@@ -1,16 +1,14 @@
 //! Elements by index.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::lifetimes::Sharing;
-use crate::plan::types::counted;
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::{invalid, of_run};
 use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::rules::SliceRange;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::index::{put, take, take_along_axis};
 use pteron_kernels::view::View;
+use pteron_plan::{Layout, Sharing, counted};
 use pteron_runtime::{KernelError, NodeError};
 use pteron_tensor::DType;
 
@@ -107,7 +105,7 @@ pub(super) fn index_copy(planner: &Planner<'_>, node: &Numbered) -> Option<Compi
         }
         let whole = *run.slot(dst);
         let touched = run.slot(update).layout.len() + if in_place { 0 } else { whole.layout.len() };
-        run.control.charge(touched as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
+        run.control.charge(touched as u64 + 1).map_err(of_run)?;
         if in_place {
             run.set(result, whole);
         } else {

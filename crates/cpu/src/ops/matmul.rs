@@ -1,11 +1,11 @@
 //! Products of dense matrices.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::dense::{Product, product, scratch_bytes};
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::Layout;
 
 pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let Op::Addmm { mat1, mat2, bias, alpha, beta } = node.node.op else { return None };
@@ -32,9 +32,9 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     let all_rows = planner.most_elements(mat1)? / inner.max(1);
     let folds = right_rank <= 2;
     let scratch =
-        scratch_bytes(if folds { all_rows.max(rows) } else { rows }, inner, columns, planner.threads);
+        scratch_bytes(if folds { all_rows.max(rows) } else { rows }, inner, columns, planner.lower.threads);
     let scratch = planner.reserve(node.number, scratch);
-    let path = planner.path;
+    let path = planner.lower.path;
     // Without a bias there is nothing that alpha is said of.
     let (alpha, beta) = if bias.is_some() { (alpha, beta) } else { (1.0, 0.0) };
     Some(Compiled::Compute(Box::new(move |run| {

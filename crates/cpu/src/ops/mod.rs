@@ -3,11 +3,11 @@
 mod attention;
 mod control;
 mod convolution;
-pub(crate) mod copy;
 mod create;
-pub(crate) mod elementwise;
+mod elementwise;
 mod fallback;
 mod index;
+mod lowering;
 mod matmul;
 mod numbers;
 mod order;
@@ -15,86 +15,87 @@ mod projections;
 mod quantized;
 mod reduce;
 mod replace;
-pub(crate) mod rope;
+mod rope;
 mod rows;
 mod views;
 
-pub(crate) use quantized::LinearKey;
+use crate::fault::of_plan;
+use crate::memory::ALIGNMENT;
+use crate::run::Run;
+use crate::step::{Kernel, Planned, Repeat, Step};
+use lowering::{Compiled, Numbered, Planner};
+use pteron_format::Limits;
+use pteron_ir::{Graph, Node, Op, RuleError, Ssa, ValueId};
+use pteron_plan::{Join, Lower, Made, Options, RunMemory, Sharing, Storage, Types, make};
+use pteron_runtime::{NodeError, reference};
+use std::collections::{HashMap, HashSet};
 
-use crate::plan::chains::is_view;
-use crate::plan::lifetimes::Sharing;
-use crate::plan::{Planner, RunMemory, Storage, is_tensor, written};
-use crate::run::{Kernel, Repeat, Run, Step};
-use pteron_ir::{Block, Node, Op, Ssa, ValueId};
-use pteron_runtime::{KernelError, NodeError, reference};
-use std::sync::Arc;
+pub(crate) use lowering::Lowering;
 
-/// A node with its number in pre-order.
-#[derive(Clone)]
-pub(crate) struct Numbered {
-    pub(crate) node: Arc<Node>,
-    pub(crate) number: usize,
-    /// Whether all sizes and numbers are known to the plan, so that its rule has been applied for good.
-    pub(crate) is_static: bool,
+/// Plans a graph for inputs of these shapes; inputs without one are numbers.
+pub(crate) fn plan(
+    graph: &Graph,
+    shapes: &[Option<&[usize]>],
+    lowering: Lowering,
+    memory: RunMemory,
+    limits: &Limits,
+) -> pteron_runtime::Result<Planned> {
+    let options = Options {
+        memory,
+        alignment: ALIGNMENT,
+        tensor_bytes: limits.tensor_bytes,
+        live_bytes: limits.live_bytes,
+    };
+    let Made { plan, steps, lower } = make(graph, shapes, lowering, &options).map_err(of_plan)?;
+    Ok(Planned { plan, steps, read: read_constants(graph, &lower.bound), work: lower.work })
 }
 
-/// The steps of a block. `number` counts nodes in pre-order.
-pub(crate) fn steps(planner: &mut Planner<'_>, block: &Block, number: &mut usize) -> Vec<Step> {
-    block.nodes.iter().filter_map(|node| step(planner, node, number)).collect()
+impl Join for Lowering {
+    fn is_elementwise(&self, op: &Op<Ssa>) -> bool {
+        elementwise::is_elementwise(op)
+    }
+
+    fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool {
+        elementwise::fuse(node, inner, types, self.path).is_some()
+    }
 }
 
-/// The step of a node; `None` when the plan itself has done all there is to do.
-fn step(planner: &mut Planner<'_>, node: &Node, number: &mut usize) -> Option<Step> {
-    let own = *number;
-    *number += 1;
-    if let Some(error) = planner.types.refused.get(&own) {
+impl Lower for Lowering {
+    type Step = Step;
+
+    fn step(planner: &mut Planner<'_>, node: &Numbered, blocks: Vec<Vec<Step>>) -> Step {
+        let kernel = match &node.node.op {
+            Op::If { .. } => control::branch(node, blocks),
+            Op::Scan { .. } => control::scan(planner, node, blocks),
+            _ => plain(planner, node),
+        };
+        let repeat = repeat(planner, node, &kernel);
+        let kernel = match kernel {
+            Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
+            Compiled::Compute(kernel) if node.is_static => {
+                charge(planner, &node.node);
+                kernel
+            }
+            Compiled::Compute(kernel) => {
+                let node = node.node.clone();
+                Box::new(move |run: &mut Run<'_>| {
+                    run.prepare(&node)?;
+                    kernel(run)
+                })
+            }
+        };
+        Step { number: node.number, repeat, kernel }
+    }
+
+    fn refused(number: usize, error: &RuleError) -> Step {
         let error = error.clone();
-        let mut skipped = 0;
-        node.for_each_block(|block| count(block, &mut skipped));
-        *number += skipped;
         let kernel: Kernel = Box::new(move |_| Err(NodeError::from(error.clone())));
-        return Some(Step { number: own, repeat: Repeat::Always, kernel });
+        Step { number, repeat: Repeat::Always, kernel }
     }
-    let is_static = planner.types.is_static(node);
-    let node = Numbered { node: Arc::new(node.clone()), number: own, is_static };
-    if numbers_are_known(planner, &node.node) {
-        return None;
-    }
-    if planner.chains.is_inner(own) {
-        charge(planner, &node.node);
-        return None;
-    }
-    let kernel = match &node.node.op {
-        Op::If { .. } => control::branch(planner, &node, number),
-        Op::Scan { .. } => control::scan(planner, &node, number),
-        _ => plain(planner, &node),
-    };
-    let repeat = repeat(planner, &node, &kernel);
-    let kernel = match kernel {
-        Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
-        Compiled::Compute(kernel) if is_static => {
-            charge(planner, &node.node);
-            kernel
-        }
-        Compiled::Compute(kernel) => {
-            let node = node.node.clone();
-            Box::new(move |run: &mut Run<'_>| {
-                run.prepare(&node)?;
-                kernel(run)
-            })
-        }
-    };
-    Some(Step { number: own, repeat, kernel })
-}
 
-/// How a node was compiled.
-pub(crate) enum Compiled {
-    /// Sets the slots of its results itself and computes nothing.
-    View(Kernel),
-    /// Computes into results that have their places.
-    Compute(Kernel),
-    /// Does everything itself, its rule and places included.
-    Whole(Kernel),
+    fn joined(planner: &mut Planner<'_>, node: &Node) {
+        charge(planner, node);
+    }
 }
 
 /// Makes the step of a node; `None` where its kernel does not take these types or sizes.
@@ -135,7 +136,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         | Op::Contiguous { .. } => |planner, node| views::compile(planner, node),
         Op::SliceUpdate { .. } => |planner, node| replace::slice_update(planner, node),
         Op::RopeUpdate { .. } => |planner, node| replace::rope_update(planner, node),
-        Op::AsType { .. } => |planner, node| match is_view(&node.node, planner.types) {
+        Op::AsType { .. } => |planner, node| match planner.types.is_renaming(&node.node) {
             true => views::compile(planner, node),
             false => elementwise::compile(planner, node),
         },
@@ -181,13 +182,6 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
     Some(build)
 }
 
-/// Whether a node only gives numbers that the plan knows.
-fn numbers_are_known(planner: &Planner<'_>, node: &Node) -> bool {
-    !matches!(node.op, Op::If { .. } | Op::Scan { .. })
-        && !node.results.is_empty()
-        && node.results.iter().all(|&value| planner.types.known_int(value).is_some())
-}
-
 /// Which runs of a session need a step: what makes a view of memory that stays where it is runs once.
 fn repeat(planner: &Planner<'_>, node: &Numbered, kernel: &Compiled) -> Repeat {
     // A branch that the first run did not take has set no views.
@@ -231,25 +225,38 @@ fn is_fixed(planner: &Planner<'_>, value: ValueId) -> bool {
 fn charge(planner: &mut Planner<'_>, node: &Node) {
     let mut shapes: Vec<(ValueId, Vec<usize>)> = Vec::new();
     node.for_each_operand(|value| {
-        if is_tensor(planner.types, value) {
+        if planner.types.tensor(value).is_some() {
             shapes.push((value, planner.types.sizes(value).unwrap_or_default()));
         }
     });
     let shape_of = |value: ValueId| {
         shapes.iter().find(|(known, _)| *known == value).map_or(&[][..], |(_, sizes)| sizes.as_slice())
     };
-    let work = reference::work(node, &shape_of, written(planner.types, &node.results));
-    planner.work = planner.work.saturating_add(work).saturating_add(1);
+    let extents = node.results.iter().filter_map(|&value| planner.types.sizes(value));
+    let written = extents.map(|sizes| reference::extent(&sizes)).fold(0u64, u64::saturating_add);
+    let work = reference::work(node, &shape_of, written);
+    planner.lower.work = planner.lower.work.saturating_add(work).saturating_add(1);
 }
 
-fn count(block: &Block, nodes: &mut usize) {
-    for node in &block.nodes {
-        *nodes += 1;
-        node.for_each_block(|block| count(block, nodes));
-    }
-}
-
-/// An error about data.
-pub(crate) fn invalid(message: impl Into<String>) -> NodeError {
-    NodeError::Kernel(KernelError::Invalid(message.into()))
+/// Which constants are read by more than products that hold them as biases.
+fn read_constants(graph: &Graph, bound: &HashSet<usize>) -> Vec<bool> {
+    let mut read: HashSet<ValueId> = graph.outputs.iter().map(|output| output.value).collect();
+    read.extend(graph.buffers.iter().map(|buffer| buffer.update));
+    let mut number = 0;
+    graph.for_each_node(|node, _| {
+        let unread = match &node.op {
+            _ if !bound.contains(&number) => &[][..],
+            Op::QuantizedMatmul { biases, .. } | Op::PackedEmbedding { biases, .. } => biases.as_slice(),
+            Op::Projections { biases, .. } | Op::GatedProjection { biases, .. } => biases,
+            _ => &[],
+        };
+        node.for_each_operand(|value| {
+            if !unread.contains(&value) {
+                read.insert(value);
+            }
+        });
+        node.for_each_block(|block| read.extend(&block.results));
+        number += 1;
+    });
+    graph.constants.iter().map(|constant| read.contains(&constant.value)).collect()
 }

@@ -1,12 +1,14 @@
 //! Integers of the run: read from tensors, or computed from each other.
 
-use super::{Compiled, Numbered, invalid};
-use crate::plan::types::counted;
-use crate::run::{Kernel, Run};
+use super::lowering::{Compiled, Numbered};
+use crate::fault::invalid;
+use crate::run::Run;
+use crate::step::Kernel;
 use half::{bf16, f16};
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::view::View;
+use pteron_plan::counted;
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, Scalar};
 

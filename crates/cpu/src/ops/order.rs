@@ -1,10 +1,9 @@
 //! Order along an axis.
 
-use super::{Compiled, Numbered};
-use crate::plan::Planner;
-use crate::plan::types::counted;
+use super::lowering::{Compiled, Numbered, Planner};
 use pteron_ir::Op;
 use pteron_kernels::order::{Order, Ordered, order, scratch_bytes};
+use pteron_plan::counted;
 use pteron_tensor::DType;
 
 pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -25,7 +24,7 @@ pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Comp
     if !fits || planner.dtype(x) == Some(DType::F64) || u32::try_from(length).is_err() {
         return None;
     }
-    let scratch = planner.reserve(node.number, scratch_bytes(length, planner.threads));
+    let scratch = planner.reserve(node.number, scratch_bytes(length, planner.lower.threads));
     Some(Compiled::Compute(Box::new(move |run| {
         let mut scratch = run.lend(scratch)?;
         order(run.pool, &mut run.target(result)?, &run.view(x)?, axis, Order::Sorted, ordered, &mut scratch);

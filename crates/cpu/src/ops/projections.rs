@@ -1,8 +1,8 @@
 //! Products of one tensor with several quantised weights, in one parallel region.
 
+use super::lowering::{Compiled, Numbered, Planner};
 use super::quantized::{Fields, bound, even_rows, prepared_input, rows_of};
-use super::{Compiled, Numbered, invalid};
-use crate::plan::Planner;
+use crate::fault::invalid;
 use crate::run::Run;
 use pteron_ir::op::Activation;
 use pteron_ir::{Op, ValueId};
@@ -54,7 +54,7 @@ impl Parts {
             };
             parts.push(Part { linear, prepared, prepares });
         }
-        planner.bound.insert(node.number);
+        planner.lower.bound.insert(node.number);
         Some(Parts { x, parts, dense })
     }
 
@@ -114,7 +114,7 @@ pub(super) fn gated(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     };
     let &result = node.node.results.first()?;
     let dtype = planner.dtype(result)?;
-    let chain = gate_chain(Activation::from_name(activation)?, dtype, planner.path)?;
+    let chain = gate_chain(Activation::from_name(activation)?, dtype, planner.lower.path)?;
     let fields = fields_of((w, scales, biases), *group_size, *bits, mode)?;
     let parts = Parts::plan(planner, node, *x, &fields)?;
     let n = parts.columns(0);

@@ -2,10 +2,9 @@
 //! all plans of a program share it.
 
 use super::index::is_index;
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::lifetimes::Tick;
-use crate::plan::{Planner, Storage};
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::constants::LinearKey;
+use crate::fault::{invalid, out_of_range};
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
@@ -14,7 +13,8 @@ use pteron_kernels::quant::{
     Biases, Precision as Rounding, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut,
 };
 use pteron_kernels::view::{View, ViewMut};
-use pteron_runtime::{KernelError, NodeError, Precision};
+use pteron_plan::{Layout, Storage};
+use pteron_runtime::{NodeError, Precision};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{DType, HostTensor};
 use std::sync::{Arc, PoisonError};
@@ -41,9 +41,9 @@ impl Fields<'_> {
 }
 
 /// A constant operand.
-fn constant<'p>(planner: &Planner<'p>, value: ValueId) -> Option<&'p HostTensor> {
+fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {
     match planner.storage[value.0 as usize] {
-        Storage::Constant(index) => planner.prepared.constants.get(index),
+        Storage::Constant(index) => planner.lower.prepared.constants.get(index),
         _ => None,
     }
 }
@@ -82,7 +82,7 @@ fn weight(planner: &Planner<'_>, fields: Fields<'_>) -> Option<QuantWeight> {
 /// Whether biases are known to be what they are where codes count from the middle, without a look at them.
 fn are_centred(planner: &Planner<'_>, biases: ValueId, scales: &HostTensor, scheme: Scheme) -> bool {
     let Storage::Constant(index) = planner.storage[biases.0 as usize] else { return false };
-    planner.prepared.constants.multiple(index).is_some_and(|multiple| {
+    planner.lower.prepared.constants.multiple(index).is_some_and(|multiple| {
         let of = &multiple.of;
         let is_same = of.bytes().as_ptr() == scales.bytes().as_ptr() && of.shape() == scales.shape();
         is_same && scheme.mode() == Mode::Affine && multiple.factor == -((1u32 << (scheme.bits() - 1)) as f32)
@@ -106,7 +106,7 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
     let (prepared, prepares) = prepared_input(planner, node, x, &linear, rows);
     // Rows that do not lie evenly are put together first.
     let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
-    planner.bound.insert(node.number);
+    planner.lower.bound.insert(node.number);
     Some(Compiled::Compute(Box::new(move |run| {
         let rows = run.slot(result).layout.len() / n.max(1);
         if rows == 0 {
@@ -127,27 +127,18 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
 /// The weight of a node bound to its kernel, the same for all plans of a program.
 pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
     let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), scheme: fields.scheme()?, input };
-    let mut linears = planner.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut linears = planner.lower.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(linear) = linears.get(&key) {
         return Some(linear.clone());
     }
     let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
-    let rounding = match planner.precision {
+    let rounding = match planner.lower.precision {
         Precision::Fast if weight.matrix_bytes() >= LEAST_ROUNDED_BYTES => Rounding::Fast,
         _ => Rounding::Exact,
     };
-    let linear = Arc::new(QuantLinear::new(weight, input, planner.path, rounding).ok()?);
+    let linear = Arc::new(QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?);
     linears.insert(key, linear.clone());
     Some(linear)
-}
-
-/// Which weight, for which activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LinearKey {
-    parts: (ValueId, ValueId, Option<ValueId>),
-    /// The same constants may be read under several schemes.
-    scheme: Scheme,
-    input: DType,
 }
 
 /// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections
@@ -164,13 +155,13 @@ pub(super) fn prepared_input(
     if planner.depth > 0 {
         return (planner.reserve(node.number, linear.input_bytes(rows)), true);
     }
-    let known = planner.inputs.iter().find(|(value, of, _)| *value == x && *of == layout);
+    let known = planner.lower.inputs.iter().find(|(value, of, _)| *value == x && *of == layout);
     if let Some(&(_, _, scratch)) = known {
         return (scratch, false);
     }
-    let last = planner.lifetimes.life(x).to.max(Tick::at(node.number));
+    let last = planner.lifetimes.life(x).to;
     let scratch = planner.reserve_until(node.number, last, linear.input_bytes(rows));
-    planner.inputs.push((x, layout, scratch));
+    planner.lower.inputs.push((x, layout, scratch));
     (scratch, true)
 }
 
@@ -209,7 +200,7 @@ pub(super) fn embedding(planner: &mut Planner<'_>, node: &Numbered) -> Option<Co
     let (columns, count) = (weight.k(), weight.n());
     let numbers = planner.most_elements(indices)?.checked_mul(size_of::<usize>())?;
     let numbers = planner.reserve(node.number, numbers);
-    planner.bound.insert(node.number);
+    planner.lower.bound.insert(node.number);
     Some(Compiled::Compute(Box::new(move |run| {
         let mut numbers = run.lend(numbers)?;
         let rows = row_numbers(&run.view(indices)?, count, bytemuck::cast_slice_mut(&mut numbers))?;
@@ -236,7 +227,7 @@ fn row_numbers<'r>(
             *place = row;
         }
     })
-    .map_err(|error| NodeError::Kernel(KernelError::Index { index: error.index, size: error.size }))?;
+    .map_err(|error| out_of_range(&error))?;
     Ok(rows)
 }
 

@@ -1,12 +1,11 @@
 //! Ops that fold axes, and running sums.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::types::counted;
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::reduce::{Cumulative, Reduce, ReduceOp, cumsum};
 use pteron_kernels::view::ViewMut;
+use pteron_plan::{Layout, counted};
 use pteron_tensor::DType;
 
 pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -29,7 +28,7 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
     let (from, to) = (planner.dtype(x)?, planner.dtype(result)?);
     let rank = planner.types.tensor(x)?.shape.len();
     let axes = folded(axes.as_deref(), rank)?;
-    let reduce = Reduce::new(op, from, to, planner.path)?;
+    let reduce = Reduce::new(op, from, to, planner.lower.path)?;
     // A folded axis of size 1 looks like one that stays; an index of it is 0 all the same.
     Some(Compiled::Compute(Box::new(move |run| {
         let (source, target) = (run.view(x)?, run.target(result)?);
@@ -67,7 +66,7 @@ pub(super) fn running(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
     if !known(x) || !known(result) {
         return None;
     }
-    let path = planner.path;
+    let path = planner.lower.path;
     Some(Compiled::Compute(Box::new(move |run| {
         let which = Cumulative { reverse, inclusive };
         cumsum(run.pool, path, &mut run.target(result)?, &run.view(x)?, axis, which);

@@ -1,17 +1,17 @@
 //! A range of one axis replaced: in place where nobody else needs the old contents, else in a copy. This is how caches
 //! are written; keys that are turned on the way are computed where they belong.
 
+use super::lowering::{Compiled, Numbered, Planner};
 use super::rope::Turning;
 use super::views::{moved, range};
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::lifetimes::Sharing;
-use crate::run::{Run, Slot};
+use crate::fault::{invalid, of_run};
+use crate::frame::Slot;
+use crate::run::Run;
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::{Layout, Sharing};
 use pteron_runtime::NodeError;
 
 /// Which range of what.
@@ -53,7 +53,7 @@ impl Range {
         let (offset, region) =
             run.slot(self.result).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
         let copied = if self.in_place { region.len() } else { region.len() + whole.layout.len() };
-        run.control.charge(copied as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
+        run.control.charge(copied as u64 + 1).map_err(of_run)?;
         if region.len() == 0 {
             return Ok(None);
         }
@@ -123,7 +123,7 @@ pub(super) fn rope_update(planner: &mut Planner<'_>, node: &Numbered) -> Option<
             run.infer(node)?;
         }
         let source = run.slot(x).layout;
-        run.control.charge(source.len() as u64 + 1).map_err(|error| NodeError::Run(Box::new(error)))?;
+        run.control.charge(source.len() as u64 + 1).map_err(of_run)?;
         let Some(target) = range.begin(run)? else { return turning.skip(run) };
         let flat = Layout::row_major(source.sizes()).ok_or_else(|| invalid("too many axes"))?;
         let repeated = spread(&flat, &target.layout)?;

@@ -1,31 +1,20 @@
 //! Rotary positions. The sines and cosines of a step's positions are computed once and shared by all layers that turn by
 //! the same amounts.
 
+use super::lowering::{Compiled, Numbered, Planner, TableKey};
 use super::rows::{Contiguous, DenseRows};
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
+use crate::fault::invalid;
 use crate::run::Run;
+use pteron_ir::liveness::Tick;
 use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::index::integer_at;
 use pteron_kernels::path::Path;
 use pteron_kernels::rope::{Pairs, inverse_periods, rope, turns};
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::Layout;
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, Scalar};
-
-/// What a table of turns is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TableKey {
-    offset: ValueId,
-    periods: Option<ValueId>,
-    dims: usize,
-    base: u32,
-    scale: u32,
-    /// Batch rows and positions.
-    sizes: (usize, usize),
-}
 
 /// The table of one node.
 struct Table {
@@ -89,14 +78,13 @@ impl Turning {
         // A table that is filled in a branch may not be there for others, nor one whose size a step changes.
         let shared = planner.depth == 0 && shape.iter().all(|dim| dim.as_known().is_some());
         let bytes = batch.checked_mul(length)?.checked_mul(dims)?.checked_mul(4)?;
-        let known = planner.tables.get(&key).copied().filter(|_| shared);
+        let known = planner.lower.tables.get(&key).copied().filter(|_| shared);
         let fills = known.is_none();
         let scratch = match known {
             Some(scratch) => scratch,
             None if shared => {
-                let end = planner.lifetimes.end;
-                let scratch = planner.reserve_until(node.number, end, bytes);
-                planner.tables.insert(key, scratch);
+                let scratch = planner.reserve_until(node.number, Tick::END, bytes);
+                planner.lower.tables.insert(key, scratch);
                 scratch
             }
             None => planner.reserve(node.number, bytes),
@@ -109,7 +97,7 @@ impl Turning {
         };
         let table = Table { offset, periods, dims, base, scale, scratch, inverse, fills };
         let pairs = if traditional { Pairs::Neighbours } else { Pairs::Halves };
-        Some(Turning { rows, table, dims, pairs, path: planner.path })
+        Some(Turning { rows, table, dims, pairs, path: planner.lower.path })
     }
 
     /// Writes nothing, but leaves the table for those that share it.

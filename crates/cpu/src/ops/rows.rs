@@ -1,14 +1,14 @@
 //! Ops along the last axis: norms and softmax.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::types::counted;
-use crate::run::{Kernel, Run};
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
+use crate::run::Run;
+use crate::step::Kernel;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::view::{View, ViewMut};
 use pteron_kernels::{norm, softmax};
+use pteron_plan::{Layout, counted};
 use pteron_runtime::NodeError;
 
 /// A tensor whose rows along the last axis are dense: where it lies, or a copy.
@@ -72,7 +72,7 @@ fn is_float(planner: &Planner<'_>, value: ValueId) -> bool {
 
 pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
-    let path = planner.path;
+    let path = planner.lower.path;
     if !is_float(planner, result) {
         return None;
     }

@@ -1,16 +1,17 @@
 //! Ops that move no elements: their results are other sizes and strides over the same memory. A reshape that strides
 //! cannot express copies.
 
-use super::{Compiled, Numbered, invalid};
-use crate::layout::Layout;
-use crate::plan::Planner;
-use crate::plan::types::counted;
-use crate::run::{Kernel, Run, Slot};
+use super::lowering::{Compiled, Numbered, Planner};
+use crate::fault::invalid;
+use crate::frame::Slot;
+use crate::run::Run;
+use crate::step::Kernel;
 use pteron_ir::op::IntArg;
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Op, Type, ValueId};
 use pteron_kernels::copy::copy;
 use pteron_kernels::view::{MAX_RANK, ViewMut};
+use pteron_plan::{Layout, counted};
 use pteron_runtime::NodeError;
 
 /// A slot moved by elements, with another layout.

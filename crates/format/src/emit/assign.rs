@@ -1,14 +1,14 @@
-//! Which slot each value is in: a walk along the line of positions that hands slots out and takes them back.
+//! Which slot each value is in: a walk along the line of ticks that hands slots out and takes them back.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
+use pteron_ir::liveness::{Clock, Liveness, LivenessError, Tick};
 use pteron_ir::{Block, Graph, Node, Op, Type, ValueId};
 
 use super::EmitError;
 use super::boundary::Edge;
 use super::moves::Move;
-use super::spans::{Clock, Position, Spans};
 use crate::payload::{Slot, Tid, Vid};
 
 /// Slots of all values of a graph.
@@ -32,10 +32,10 @@ impl Assignment {
 }
 
 /// Gives every value of a graph a slot.
-pub(super) fn assign(graph: &Graph, edge: &Edge, spans: &Spans) -> Result<Assignment, EmitError> {
+pub(super) fn assign(graph: &Graph, edge: &Edge) -> Result<Assignment, EmitError> {
     let mut walk = Walk {
         graph,
-        spans,
+        liveness: liveness(graph, edge)?,
         slots: vec![None; graph.values.len()],
         clock: Clock::default(),
         tensors: Pool::new(edge.first_tensor),
@@ -57,13 +57,30 @@ pub(super) fn assign(graph: &Graph, edge: &Edge, spans: &Spans) -> Result<Assign
     })
 }
 
+/// When values are needed, between what the graph finds and what it leaves.
+fn liveness(graph: &Graph, edge: &Edge) -> Result<Liveness, EmitError> {
+    let given: HashSet<ValueId> = edge.given.iter().map(|&(value, _)| value).collect();
+    // An output that is there from the start is copied at the start.
+    let outputs = edge.outputs.iter().map(|&(value, _)| value).filter(|value| !given.contains(value));
+    let updates = edge.homes.iter().filter(|home| home.old != Some(home.new)).map(|home| home.new);
+    let kept = outputs.map(|value| ("an output", value)).chain(updates.map(|value| ("an update", value)));
+    let given = edge.given.iter().map(|&(value, _)| value);
+    Liveness::between(graph, given, kept).map_err(|error| {
+        let graph = graph.name.clone();
+        match error {
+            LivenessError::Undefined { value, user } => EmitError::Undefined { graph, value, user },
+            LivenessError::Redefined { value, definer } => EmitError::Redefined { graph, value, definer },
+        }
+    })
+}
+
 /// Temporaries of one space.
 #[derive(Debug)]
 struct Pool {
     first: u32,
     taken: u32,
     free: BTreeSet<u32>,
-    busy: BinaryHeap<Reverse<(Position, u32)>>,
+    busy: BinaryHeap<Reverse<(Tick, u32)>>,
 }
 
 impl Pool {
@@ -72,7 +89,7 @@ impl Pool {
     }
 
     /// Takes back what was last used up to now: a node reads its operands before it writes its results.
-    fn release(&mut self, now: Position) {
+    fn release(&mut self, now: Tick) {
         while let Some(&Reverse((last, index))) = self.busy.peek() {
             if last > now {
                 return;
@@ -83,7 +100,7 @@ impl Pool {
     }
 
     /// A slot until after `last`: the wanted one if it is free, else the lowest, else a new one.
-    fn take(&mut self, last: Position, wanted: Option<u32>) -> u32 {
+    fn take(&mut self, last: Tick, wanted: Option<u32>) -> u32 {
         let wanted = wanted.filter(|index| self.free.remove(index));
         let index = wanted.or_else(|| self.free.pop_first()).unwrap_or_else(|| {
             self.taken += 1;
@@ -96,7 +113,7 @@ impl Pool {
 
 struct Walk<'g> {
     graph: &'g Graph,
-    spans: &'g Spans,
+    liveness: Liveness,
     slots: Vec<Option<Slot>>,
     clock: Clock,
     tensors: Pool,
@@ -117,6 +134,14 @@ impl Walk<'_> {
         }
     }
 
+    fn first(&self, value: ValueId) -> Tick {
+        self.liveness.life(value).from
+    }
+
+    fn last(&self, value: ValueId) -> Tick {
+        self.liveness.life(value).to
+    }
+
     fn is_tensor(&self, value: ValueId) -> bool {
         matches!(self.graph.ty(value), Some(Type::Tensor(_)))
     }
@@ -133,7 +158,7 @@ impl Walk<'_> {
                 continue;
             }
             // Operands are read before results are written, so the last use may be the update itself.
-            let old_is_dead = home.old.is_none_or(|old| self.spans.last(old) <= self.spans.first(home.new));
+            let old_is_dead = home.old.is_none_or(|old| self.last(old) <= self.first(home.new));
             if self.can_take(home.new, home.slot, 0) && old_is_dead {
                 self.set(home.new, home.slot);
             } else {
@@ -150,7 +175,7 @@ impl Walk<'_> {
             if matches!(self.graph.ty(value), Some(Type::Float | Type::Bool)) {
                 return Err(EmitError::NoCopy { graph: self.graph.name.clone(), value });
             }
-            if self.spans.is_made_in(value, 0) {
+            if self.liveness.is_made_in(value, 0) {
                 at_end.push((value, slot));
             } else if let Some(from) = self.get(value) {
                 at_start.push(Move { from, to: slot });
@@ -169,7 +194,7 @@ impl Walk<'_> {
 
     /// Whether a node of that block may compute the value right in the slot.
     fn can_take(&self, value: ValueId, slot: Slot, block: u32) -> bool {
-        self.spans.is_made_in(value, block) && self.get(value).is_none() && self.fits(value, slot)
+        self.liveness.is_made_in(value, block) && self.get(value).is_none() && self.fits(value, slot)
     }
 
     /// Gives a value a temporary, unless it has a slot.
@@ -177,7 +202,7 @@ impl Walk<'_> {
         if self.get(value).is_some() {
             return;
         }
-        let last = self.spans.last(value);
+        let last = self.last(value);
         let slot = match (self.is_tensor(value), wanted) {
             (true, Some(Slot::Tensor(Tid(wanted)))) => {
                 Slot::Tensor(Tid(self.tensors.take(last, Some(wanted))))
@@ -248,7 +273,7 @@ impl Walk<'_> {
         let (given, next) = body.results.split_at(outputs.min(body.results.len()));
         for ((&next, &param), &result) in next.iter().zip(carried).zip(finals) {
             // In place, if the step has no use for the old content by then.
-            if self.spans.last(param) <= self.spans.first(next) {
+            if self.last(param) <= self.first(next) {
                 self.join(result, next, number);
             }
         }

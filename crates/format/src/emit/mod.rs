@@ -11,7 +11,6 @@ mod boundary;
 mod chains;
 mod error;
 mod moves;
-mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +23,6 @@ use crate::payload::{ChainId, InstructionChain, Payload, SlotVariant};
 use assign::{Assignment, assign};
 use boundary::{Boundary, Edge, named_slots, tensor_meta};
 use chains::ChainWriter;
-use spans::Spans;
 
 /// The payload that computes what the module computes.
 ///
@@ -91,8 +89,7 @@ struct Emitted {
 
 impl Emitted {
     fn new(graph: &Graph, edge: Edge) -> Result<Emitted, EmitError> {
-        let spans = Spans::of(graph, &edge)?;
-        Ok(Emitted { assignment: assign(graph, &edge, &spans)?, edge })
+        Ok(Emitted { assignment: assign(graph, &edge)?, edge })
     }
 
     /// Writes the graph's chain at `index` and its bodies behind all others; how many temporaries it needs.

@@ -1,8 +1,9 @@
 //! When a value of a graph is read for the last time: from then on its memory is free, and the op that reads it
-//! may write its result there.
+//! may write its result there. The lives are those of `pteron_ir::liveness`, sorted by the node that ends them.
 
+use pteron_ir::liveness::{Liveness, NodeTicks};
 use pteron_ir::{Block, Graph, Node, ValueId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// What dies where in one block.
 #[derive(Debug, Default)]
@@ -22,62 +23,44 @@ impl BlockLife {
         let constants = graph.constants.iter().map(|constant| constant.value);
         let inputs = graph.inputs.iter().map(|input| input.value);
         let buffers = graph.buffers.iter().map(|buffer| buffer.value);
-        let kept = graph.outputs.iter().map(|output| output.value);
-        let kept = kept.chain(graph.buffers.iter().map(|buffer| buffer.update)).collect();
-        life(&graph.body, constants.chain(inputs).chain(buffers).collect(), &kept).0
+        let mut sorting = Sorting { liveness: Liveness::of(graph), number: 0 };
+        sorting.block(&graph.body, constants.chain(inputs).chain(buffers).collect())
     }
 }
 
-/// The life of a block, and what it reads of what is defined outside.
-fn life(
-    block: &Block,
-    mut defined: HashSet<ValueId>,
-    kept: &HashSet<ValueId>,
-) -> (BlockLife, HashSet<ValueId>) {
-    defined.extend(&block.params);
-    let mut nested = Vec::with_capacity(block.nodes.len());
-    let mut last: HashMap<ValueId, usize> = HashMap::new();
-    let mut outside = HashSet::new();
-    for (index, node) in block.nodes.iter().enumerate() {
-        let (inner, reads) = node_life(node);
-        nested.push(inner);
-        for value in reads {
-            if defined.contains(&value) {
-                last.insert(value, index);
-            } else {
-                outside.insert(value);
+/// A walk over the nodes, counted in pre-order.
+struct Sorting {
+    liveness: Liveness,
+    number: usize,
+}
+
+impl Sorting {
+    /// The life of a block, in which these values are there before the first node.
+    fn block(&mut self, block: &Block, given: Vec<ValueId>) -> BlockLife {
+        let mut values = given;
+        let mut ticks: Vec<NodeTicks> = Vec::with_capacity(block.nodes.len());
+        let mut nested = Vec::with_capacity(block.nodes.len());
+        for node in &block.nodes {
+            ticks.push(self.liveness.node(self.number));
+            self.number += 1;
+            let mut inner = Vec::new();
+            node.for_each_block(|block| inner.push(self.block(block, block.params.clone())));
+            nested.push(inner);
+            values.extend(&node.results);
+        }
+        let mut dying = vec![HashSet::new(); block.nodes.len()];
+        let mut left = Vec::new();
+        for value in values {
+            let last = self.liveness.life(value).to;
+            let at = ticks.partition_point(|node| node.end < last);
+            match ticks.get(at).is_some_and(|node| node.start <= last) {
+                true => _ = dying[at].insert(value),
+                // Read behind the last node, or never.
+                false => left.push(value),
             }
         }
-        for &result in &node.results {
-            defined.insert(result);
-            // A result that nobody reads dies where it is made.
-            last.insert(result, index);
-        }
+        BlockLife { dying, nested, left }
     }
-    outside.extend(block.results.iter().filter(|value| !defined.contains(value)));
-    let results: HashSet<ValueId> = block.results.iter().copied().collect();
-    let mut dying = vec![HashSet::new(); block.nodes.len()];
-    for (value, index) in last {
-        if !kept.contains(&value) && !results.contains(&value) {
-            dying[index].insert(value);
-            defined.remove(&value);
-        }
-    }
-    (BlockLife { dying, nested, left: defined.into_iter().collect() }, outside)
-}
-
-fn node_life(node: &Node) -> (Vec<BlockLife>, HashSet<ValueId>) {
-    let mut reads = HashSet::new();
-    node.for_each_operand(|value| {
-        reads.insert(value);
-    });
-    let mut nested = Vec::new();
-    node.for_each_block(|block| {
-        let (inner, outside) = life(block, HashSet::new(), &HashSet::new());
-        nested.push(inner);
-        reads.extend(outside);
-    });
-    (nested, reads)
 }
 
 /// Whether an op reads a value exactly once, so that its memory may be taken for the result.

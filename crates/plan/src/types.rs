@@ -16,11 +16,12 @@ impl TypeSource for Table {
 }
 
 /// Types by value, and which nodes their rule refuses.
-pub(crate) struct Types {
+pub struct Types {
     table: Table,
-    pub(crate) symbols: Symbols,
+    /// The graph's, and those that rules have added.
+    pub symbols: Symbols,
     /// By the node's number in pre-order: what is wrong with it, to be said when it is reached.
-    pub(crate) refused: HashMap<usize, RuleError>,
+    pub refused: HashMap<usize, RuleError>,
     /// What the inputs' sizes say of the graph's symbols.
     bound: HashMap<Symbol, i64>,
 }
@@ -64,7 +65,7 @@ impl Types {
     }
 
     /// The tensor type of a value.
-    pub(crate) fn tensor(&self, value: ValueId) -> Option<&TensorType> {
+    pub fn tensor(&self, value: ValueId) -> Option<&TensorType> {
         match self.type_of(value)? {
             Type::Tensor(tensor) => Some(tensor),
             _ => None,
@@ -72,12 +73,12 @@ impl Types {
     }
 
     /// The sizes of a tensor, if all are known.
-    pub(crate) fn sizes(&self, value: ValueId) -> Option<Vec<usize>> {
+    pub fn sizes(&self, value: ValueId) -> Option<Vec<usize>> {
         self.tensor(value)?.known_shape()
     }
 
     /// The number that a value always is.
-    pub(crate) fn known_int(&self, value: ValueId) -> Option<i64> {
+    pub fn known_int(&self, value: ValueId) -> Option<i64> {
         match self.type_of(value)? {
             Type::Int(dim) => dim.as_known(),
             _ => None,
@@ -85,7 +86,7 @@ impl Types {
     }
 
     /// The most bytes that a tensor can have; `None` when there is no bound.
-    pub(crate) fn most_bytes(&self, value: ValueId) -> Option<usize> {
+    pub fn most_bytes(&self, value: ValueId) -> Option<usize> {
         let tensor = self.tensor(value)?;
         let most = tensor.shape.iter().try_fold(tensor.dtype.size(), |product, dim| {
             product.checked_mul(usize::try_from(self.symbols.upper(dim)?.max(0)).ok()?)
@@ -94,7 +95,7 @@ impl Types {
     }
 
     /// Whether everything that a node reads and gives has known sizes, and every number it reads is known.
-    pub(crate) fn is_static(&self, node: &Node) -> bool {
+    pub fn is_static(&self, node: &Node) -> bool {
         let known = |value: ValueId| match self.type_of(value) {
             Some(Type::Tensor(tensor)) => tensor.shape.iter().all(|dim| dim.as_known().is_some()),
             Some(Type::Int(dim)) => dim.as_known().is_some(),
@@ -103,6 +104,16 @@ impl Types {
         let mut all = node.results.iter().all(|&value| known(value));
         node.for_each_operand(|value| all &= known(value));
         all
+    }
+
+    /// Whether a node is a cast to the dtype that its operand has: another name for it.
+    pub fn is_renaming(&self, node: &Node) -> bool {
+        match &node.op {
+            Op::AsType { x, scalar_type } => {
+                self.tensor(*x).is_some_and(|tensor| tensor.dtype == *scalar_type)
+            }
+            _ => false,
+        }
     }
 
     fn set(&mut self, value: ValueId, ty: Option<Type>) {
@@ -201,7 +212,7 @@ impl Types {
 }
 
 /// An axis counted from the front.
-pub(crate) fn counted(axis: i32, rank: usize) -> Option<usize> {
+pub fn counted(axis: i32, rank: usize) -> Option<usize> {
     let at = if axis < 0 { i64::from(axis) + rank as i64 } else { axis.into() };
     usize::try_from(at).ok().filter(|&at| at < rank)
 }

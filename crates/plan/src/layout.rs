@@ -1,11 +1,13 @@
 //! Sizes and strides of a tensor, held in place so that a run allocates nothing. All arithmetic of views is here.
 
 use pteron_ir::rules::SliceRange;
-use pteron_kernels::view::MAX_RANK;
+
+/// The most axes that a layout has.
+pub const MAX_RANK: usize = 16;
 
 /// Sizes and strides (in elements), outermost first.
-#[derive(Clone, Copy)]
-pub(crate) struct Layout {
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
     rank: usize,
     sizes: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
@@ -13,10 +15,10 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// A tensor of one element.
-    pub(crate) const SCALAR: Layout = Layout { rank: 0, sizes: [0; MAX_RANK], strides: [0; MAX_RANK] };
+    pub const SCALAR: Layout = Layout { rank: 0, sizes: [0; MAX_RANK], strides: [0; MAX_RANK] };
 
     /// Row-major without gaps; `None` for more axes than a view can have.
-    pub(crate) fn row_major(sizes: &[usize]) -> Option<Layout> {
+    pub fn row_major(sizes: &[usize]) -> Option<Layout> {
         let mut layout = Layout::SCALAR;
         layout.sizes.get_mut(..sizes.len())?.copy_from_slice(sizes);
         layout.rank = sizes.len();
@@ -29,32 +31,46 @@ impl Layout {
     }
 
     /// From parts of equal length.
-    pub(crate) fn from_parts(sizes: &[usize], strides: &[isize]) -> Option<Layout> {
+    pub fn from_parts(sizes: &[usize], strides: &[isize]) -> Option<Layout> {
         let mut layout = Layout::row_major(sizes)?;
         layout.strides.get_mut(..strides.len())?.copy_from_slice(strides);
         (sizes.len() == strides.len()).then_some(layout)
     }
 
-    pub(crate) fn rank(&self) -> usize {
+    /// Number of axes.
+    #[inline]
+    pub fn rank(&self) -> usize {
         self.rank
     }
 
-    pub(crate) fn sizes(&self) -> &[usize] {
+    /// Outermost first.
+    #[inline]
+    pub fn sizes(&self) -> &[usize] {
         &self.sizes[..self.rank]
     }
 
-    pub(crate) fn strides(&self) -> &[isize] {
+    /// In elements, outermost first.
+    #[inline]
+    pub fn strides(&self) -> &[isize] {
         &self.strides[..self.rank]
     }
 
     /// Number of elements.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub fn len(&self) -> usize {
         self.sizes().iter().product()
     }
 
+    /// Whether it has no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.sizes().contains(&0)
+    }
+
     /// Whether the elements lie in row-major order without gaps.
-    pub(crate) fn is_row_major(&self) -> bool {
-        if self.sizes().contains(&0) {
+    #[inline]
+    pub fn is_row_major(&self) -> bool {
+        if self.is_empty() {
             return true;
         }
         let mut step = 1isize;
@@ -70,7 +86,8 @@ impl Layout {
     }
 
     /// A new axis of size 1 before `axis`.
-    pub(crate) fn insert_axis(&self, axis: usize) -> Option<Layout> {
+    #[inline]
+    pub fn insert_axis(&self, axis: usize) -> Option<Layout> {
         if self.rank == MAX_RANK || axis > self.rank {
             return None;
         }
@@ -83,7 +100,8 @@ impl Layout {
     }
 
     /// Without one axis; what is left starts at the axis' first element.
-    pub(crate) fn remove_axis(&self, axis: usize) -> Option<Layout> {
+    #[inline]
+    pub fn remove_axis(&self, axis: usize) -> Option<Layout> {
         if axis >= self.rank {
             return None;
         }
@@ -95,7 +113,7 @@ impl Layout {
     }
 
     /// Axes in another order.
-    pub(crate) fn permute(&self, order: impl Iterator<Item = usize>) -> Option<Layout> {
+    pub fn permute(&self, order: impl Iterator<Item = usize>) -> Option<Layout> {
         let mut layout = *self;
         let mut count = 0;
         for (target, source) in order.enumerate() {
@@ -107,7 +125,8 @@ impl Layout {
     }
 
     /// A range of one axis; with it, how many elements further it begins.
-    pub(crate) fn slice(&self, axis: usize, range: SliceRange) -> Option<(isize, Layout)> {
+    #[inline]
+    pub fn slice(&self, axis: usize, range: SliceRange) -> Option<(isize, Layout)> {
         if axis >= self.rank {
             return None;
         }
@@ -119,7 +138,7 @@ impl Layout {
     }
 
     /// Axes of size 1 repeated, and leading axes added, to reach `sizes`.
-    pub(crate) fn broadcast_to(&self, sizes: &[usize]) -> Option<Layout> {
+    pub fn broadcast_to(&self, sizes: &[usize]) -> Option<Layout> {
         let lead = sizes.len().checked_sub(self.rank)?;
         let mut layout = Layout::row_major(sizes)?;
         for (axis, &size) in sizes.iter().enumerate() {
@@ -134,7 +153,7 @@ impl Layout {
     }
 
     /// The same elements in the same order under other sizes, if strides can say that.
-    pub(crate) fn reshape(&self, sizes: &[usize]) -> Option<Layout> {
+    pub fn reshape(&self, sizes: &[usize]) -> Option<Layout> {
         let mut layout = Layout::row_major(sizes)?;
         if layout.len() != self.len() {
             return None;

@@ -1,9 +1,9 @@
 //! Elements from and to plain bytes.
 
-use crate::layout::Layout;
 use pteron_kernels::copy::copy;
 use pteron_kernels::pool::Pool;
 use pteron_kernels::view::{View, ViewMut};
+use pteron_plan::Layout;
 
 /// All elements in row-major order; `bytes` has room for exactly those.
 pub(crate) fn to_bytes(pool: &Pool, from: &View<'_>, bytes: &mut [u8]) {

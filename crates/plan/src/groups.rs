@@ -1,31 +1,34 @@
-//! Element-wise nodes that run as one: a node whose only reader is another one of the same sizes is computed inside it,
-//! block by block, and never lies in memory.
+//! Groups of element-wise nodes that run as one: a node whose only reader is another one of the same sizes is computed
+//! inside it, block by block, and never lies in memory. Which nodes a backend can compute as one, it says itself.
 
-use super::types::Types;
-use crate::ops::elementwise::{fuse, is_elementwise};
-use pteron_ir::{Block, Graph, Node, Op, ValueId};
-use pteron_kernels::elementwise::Chain;
-use pteron_kernels::path::Path;
+use crate::types::Types;
+use pteron_ir::{Block, Graph, Node, Op, Ssa, ValueId};
 use std::collections::HashMap;
 
-/// A chain with the values that it reads from memory.
-#[derive(Clone)]
-pub(crate) struct Fused {
-    pub(crate) chain: Chain,
-    pub(crate) operands: Vec<ValueId>,
+/// Which nodes a backend can compute as one.
+pub trait Join {
+    /// Whether an op computes each element of its result from the elements at the same place.
+    fn is_elementwise(&self, op: &Op<Ssa>) -> bool;
+
+    /// Whether one step can compute a node and those whose results only it reads; they are given by result.
+    fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool;
 }
+
+/// Nodes by result.
+type ByResult<'g> = HashMap<ValueId, &'g Node>;
 
 /// Which nodes run inside others.
 #[derive(Default)]
-pub(crate) struct Chains {
-    /// By the number of the node that is left: its chain.
-    pub(crate) fused: HashMap<usize, Fused>,
+pub struct Groups<'g> {
+    /// By the number of the node that is left: those that run inside it.
+    inner: HashMap<usize, ByResult<'g>>,
     /// By the number of a node that runs inside another: that one's number.
     within: HashMap<usize, usize>,
 }
 
-impl Chains {
-    pub(crate) fn of(graph: &Graph, types: &Types, path: Path) -> Chains {
+impl<'g> Groups<'g> {
+    /// Finds groups as large as the backend can join.
+    pub fn of(graph: &'g Graph, types: &Types, join: &impl Join) -> Groups<'g> {
         let mut readers = HashMap::new();
         let outputs = graph.outputs.iter().map(|output| output.value);
         for value in outputs.chain(graph.buffers.iter().map(|buffer| buffer.update)) {
@@ -38,13 +41,18 @@ impl Chains {
                 block.results.iter().for_each(|&value| *readers.entry(value).or_insert(0) += 1);
             });
         });
-        let mut finding = Finding { types, path, readers, chains: Chains::default() };
+        let mut finding = Finding { types, join, readers, groups: Groups::default() };
         finding.block(&graph.body, &mut 0);
-        finding.chains
+        finding.groups
+    }
+
+    /// The nodes that run inside the one of this number, by result; nothing where it runs alone.
+    pub fn inner(&self, number: usize) -> Option<&ByResult<'g>> {
+        self.inner.get(&number)
     }
 
     /// Where a node's operands are read: at its own place, or at that of the node that it runs in.
-    pub(crate) fn place(&self, number: usize) -> usize {
+    pub fn place(&self, number: usize) -> usize {
         let mut at = number;
         while let Some(&outer) = self.within.get(&at) {
             at = outer;
@@ -53,30 +61,22 @@ impl Chains {
     }
 
     /// Whether a node runs inside another.
-    pub(crate) fn is_inner(&self, number: usize) -> bool {
+    pub fn is_inner(&self, number: usize) -> bool {
         self.within.contains_key(&number)
     }
 }
 
-/// Whether a node is a cast to the dtype that its operand has: another name for it.
-pub(crate) fn is_view(node: &Node, types: &Types) -> bool {
-    match &node.op {
-        Op::AsType { x, scalar_type } => types.tensor(*x).is_some_and(|tensor| tensor.dtype == *scalar_type),
-        _ => false,
-    }
-}
-
-struct Finding<'a> {
+struct Finding<'a, 'g, J> {
     types: &'a Types,
-    path: Path,
+    join: &'a J,
     readers: HashMap<ValueId, usize>,
-    chains: Chains,
+    groups: Groups<'g>,
 }
 
-impl Finding<'_> {
-    fn block(&mut self, block: &Block, number: &mut usize) {
+impl<'g, J: Join> Finding<'_, 'g, J> {
+    fn block(&mut self, block: &'g Block, number: &mut usize) {
         // Of this block: nodes that may run inside a later one, by result.
-        let mut candidates: HashMap<ValueId, (usize, &Node)> = HashMap::new();
+        let mut candidates: HashMap<ValueId, (usize, &'g Node)> = HashMap::new();
         // By node: all that run inside it, itself not counted.
         let mut parts: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
         for node in &block.nodes {
@@ -84,27 +84,25 @@ impl Finding<'_> {
             *number += 1;
             node.for_each_block(|block| self.block(block, number));
             let &[result] = node.results.as_slice() else { continue };
-            let fits = is_elementwise(&node.op)
-                && !is_view(node, self.types)
+            let fits = self.join.is_elementwise(&node.op)
+                && !self.types.is_renaming(node)
                 && !self.types.refused.contains_key(&own)
                 && self.types.is_static(node);
             if !fits {
                 continue;
             }
             let inner = self.take_in(node, result, &candidates, &parts);
-            if !inner.is_empty() {
-                let nodes: HashMap<ValueId, &Node> =
-                    inner.iter().filter_map(|value| Some((*value, candidates.get(value)?.1))).collect();
-                if let Some(fused) = fuse(node, &nodes, self.types, self.path) {
-                    for value in &inner {
-                        if let Some(&(inside, _)) = candidates.get(value) {
-                            self.chains.within.insert(inside, own);
-                            self.chains.fused.remove(&inside);
-                        }
+            let nodes: ByResult<'g> =
+                inner.iter().filter_map(|value| Some((*value, candidates.get(value)?.1))).collect();
+            if !nodes.is_empty() && self.join.can_join(self.types, node, &nodes) {
+                for value in &inner {
+                    if let Some(&(inside, _)) = candidates.get(value) {
+                        self.groups.within.insert(inside, own);
+                        self.groups.inner.remove(&inside);
                     }
-                    self.chains.fused.insert(own, fused);
-                    parts.insert(result, inner);
                 }
+                self.groups.inner.insert(own, nodes);
+                parts.insert(result, inner);
             }
             if self.readers.get(&result) == Some(&1) {
                 candidates.insert(result, (own, node));
@@ -117,7 +115,7 @@ impl Finding<'_> {
         &self,
         node: &Node,
         result: ValueId,
-        candidates: &HashMap<ValueId, (usize, &Node)>,
+        candidates: &HashMap<ValueId, (usize, &'g Node)>,
         parts: &HashMap<ValueId, Vec<ValueId>>,
     ) -> Vec<ValueId> {
         let sizes = self.types.sizes(result);

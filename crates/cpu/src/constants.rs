@@ -1,0 +1,84 @@
+//! What all plans of a graph share: its fused form, its constants, and quantised weights bound to their kernels.
+
+use pteron_ir::{Graph, ValueId};
+use pteron_kernels::quant::QuantLinear;
+use pteron_runtime::backend::{GraphId, ProgramGraphs};
+use pteron_runtime::{Multiple, Weights};
+use pteron_tensor::quant::Scheme;
+use pteron_tensor::{DType, HostTensor};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// How the ops of a graph are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// Several as one, where there is a kernel for that.
+    Fused,
+    /// As the file has them: for whoever wants the values of all.
+    Plain,
+}
+
+/// What all plans of a graph share.
+pub(crate) struct Prepared {
+    /// The graph with internal ops. Values have the numbers that they have in the file's graph.
+    fused: Graph,
+    pub(crate) constants: Constants,
+    /// Quantised weights bound to their kernels.
+    pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
+}
+
+impl Prepared {
+    pub(crate) fn new(fused: Graph, constants: Constants) -> Prepared {
+        Prepared { fused, constants, linears: Mutex::default() }
+    }
+
+    /// The graph in one of its forms.
+    pub(crate) fn graph(&self, form: Form) -> &Graph {
+        match form {
+            Form::Fused => &self.fused,
+            Form::Plain => self.constants.graph(),
+        }
+    }
+}
+
+/// The constants of a graph, in its order. All of them are there; those that are multiples of others are made when they
+/// are first read, which the kernels of quantised weights never do.
+pub(crate) struct Constants {
+    weights: Arc<Weights>,
+    graphs: Arc<ProgramGraphs>,
+    id: GraphId,
+}
+
+impl Constants {
+    /// Of one graph of a program, which has it.
+    pub(crate) fn new(weights: Arc<Weights>, graphs: Arc<ProgramGraphs>, id: GraphId) -> Constants {
+        Constants { weights, graphs, id }
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.graphs.graphs[self.id.0].module.main
+    }
+
+    fn name(&self, index: usize) -> Option<&str> {
+        Some(&self.graph().constants.get(index)?.name)
+    }
+
+    /// The data of a constant; `None` where the graph has fewer.
+    pub(crate) fn get(&self, index: usize) -> Option<&HostTensor> {
+        self.weights.get(self.id, self.name(index)?)
+    }
+
+    /// What it is a multiple of, where it is one.
+    pub(crate) fn multiple(&self, index: usize) -> Option<&Multiple> {
+        self.weights.multiple(self.id, self.name(index)?)
+    }
+}
+
+/// Which weight, for which activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LinearKey {
+    pub(crate) parts: (ValueId, ValueId, Option<ValueId>),
+    /// The same constants may be read under several schemes.
+    pub(crate) scheme: Scheme,
+    pub(crate) input: DType,
+}

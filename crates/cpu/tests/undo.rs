@@ -6,8 +6,8 @@
 use pteron_cpu::Cpu;
 use pteron_ir::parse_module;
 use pteron_runtime::backend::{
-    Backend, BufferId, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, Scope, State,
-    StateOptions, Step, Trace,
+    Backend, BufferId, DelegateGraph, DeviceId, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl,
+    Scope, State, StateOptions, Step, Trace,
 };
 use pteron_runtime::{Result, Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
@@ -33,7 +33,7 @@ fn load() -> Arc<dyn Loaded> {
     let graphs = ProgramGraphs { file: "counter".into(), graphs: vec![delegate] };
     let graphs = VerifiedGraphs::new(graphs).unwrap();
     let program = VerifiedProgram::new(graphs, Arc::new(Weights::default())).unwrap();
-    Cpu::new(2, None).unwrap().load(&program, &LoadOptions::default()).unwrap()
+    Cpu::new(2, None).unwrap().load(DeviceId::default(), &program, &LoadOptions::default()).unwrap()
 }
 
 fn buffer() -> BufferId {

@@ -3,6 +3,10 @@
 //!
 //! A backend sees graphs, weights and values; it never sees files, slots or program-level instructions.
 
+mod device;
+
+pub use device::{DeviceId, DeviceInfo, Lack, Support};
+
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use pteron_format::Limits;
 use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
@@ -18,12 +22,12 @@ pub trait Backend: Send + Sync {
     /// As the registry and the command line know it.
     fn name(&self) -> &'static str;
 
-    /// What it computes on.
-    fn device(&self) -> DeviceInfo;
+    /// What it can compute on, by number; none where it cannot compute at all here.
+    fn devices(&self) -> Vec<DeviceInfo>;
 
-    /// Whether it runs an op itself; otherwise why not. Asked for every node when a program is loaded, so that
-    /// nothing is first refused in mid-run.
-    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String>;
+    /// Whether it runs an op. Asked for every node when a program is loaded, so that nothing is first refused in
+    /// mid-run.
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support;
 
     /// Whether loaded programs read weights where the files' bytes lie. Then it matters in which pages those are, and a
     /// copy of them is the runtime's to make; a backend that packs or uploads weights makes its own.
@@ -31,9 +35,14 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Takes all delegate graphs of a program at once, so that weights are packed once. What the verifier says of them,
-    /// and that constants are of the types that they have there, is proved by the type.
-    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>>;
+    /// Takes all delegate graphs of a program at once, for one of its devices, so that weights are packed once. What the
+    /// verifier says of them, and that constants are of the types that they have there, is proved by the type.
+    fn load(
+        &self,
+        device: DeviceId,
+        program: &VerifiedProgram,
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn Loaded>>;
 }
 
 /// A program inside a backend: packed weights and plans, shared by all sessions.
@@ -335,19 +344,6 @@ impl fmt::Debug for RunControl {
             .field("trace", &self.trace.is_some())
             .finish()
     }
-}
-
-/// What a backend computes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// In words.
-    pub name: String,
-    /// Memory of its own, where it has some.
-    pub memory_bytes: Option<u64>,
-    /// Instruction sets and the like.
-    pub features: Vec<String>,
-    /// The longest input that is worth giving in one run, where there is one.
-    pub useful_input_length: Option<usize>,
 }
 
 /// What a loaded program holds.

@@ -127,7 +127,7 @@ fn a_panic_inside_a_run_leaves_the_state_as_it_was() {
     // Nothing of it is committed by the next success, and nothing of it is put back into a later snapshot.
     let snapshot = state.snapshot().unwrap();
     run(&*loaded, state.as_mut(), 0, &RunControl::default()).unwrap();
-    state.commit();
+    state.commit().unwrap();
     assert_eq!(contents(&*state), [7.0, 8.0, 3.0, 4.0, 5.0, 6.0]);
     run(&*loaded, state.as_mut(), 2, &RunControl::default()).unwrap_err();
     state.restore(&*snapshot).unwrap();

@@ -4,8 +4,10 @@
 //! A backend sees graphs, weights and values; it never sees files, slots or program-level instructions.
 
 mod device;
+mod submit;
 
 pub use device::{DeviceId, DeviceInfo, Lack, Support};
+pub use submit::{Call, Late, Ticket};
 
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use pteron_format::Limits;
@@ -50,9 +52,10 @@ pub trait Loaded: Send + Sync {
     /// All that a session owns, for every graph: buffers zeroed, cache empty.
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>>;
 
-    /// Runs one graph over a state that this program has made; any other is refused. What it writes to `state` is pending until [`State::commit`]: a method may call several
-    /// graphs, and takes effect as a whole or not at all. An error has taken back all that is pending; after a panic
-    /// [`State::rollback`] does. `outputs` become its outputs; what they were may lend its memory, output by output.
+    /// Runs one graph over a state that this program has made; any other is refused. What it writes to `state` is pending
+    /// until [`State::commit`]: a method may call several graphs, and takes effect as a whole or not at all. An error has
+    /// taken back all that is pending; after a panic [`State::rollback`] does. `outputs` become its outputs; what they were
+    /// may lend its memory, output by output. All of it is there when this returns.
     fn run(
         &self,
         graph: GraphId,
@@ -61,6 +64,18 @@ pub trait Loaded: Send + Sync {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()>;
+
+    /// Hands over calls of one graph, each for the state of another session; what `run` says holds for each of them. A lane
+    /// that cannot be run has its own error and leaves the others alone; an error of all is for what no lane could have.
+    /// A backend may be still at work when this returns: see [`Ticket`].
+    ///
+    /// Here: one after the other. A lane's numbers never depend on who rides along but for what the backend documents.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        for call in calls {
+            call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
+        }
+        Ok(Ticket::done())
+    }
 
     /// What it holds and what a session will.
     fn memory(&self) -> MemoryReport;
@@ -74,8 +89,9 @@ pub trait State: Send {
     /// Replaces the contents of a buffer by a tensor of the same type.
     fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()>;
 
-    /// Makes what the last runs wrote permanent.
-    fn commit(&mut self);
+    /// Makes what the last runs wrote permanent, be it still in the making. An error says that there is nothing to make
+    /// permanent: the state is as before those runs, or says from then on that it is gone.
+    fn commit(&mut self) -> Result<()>;
 
     /// Forgets what runs wrote since the last commit.
     fn rollback(&mut self);

@@ -63,7 +63,7 @@ impl Trial {
     /// Runs one graph and commits; an error leaves the state alone.
     pub(crate) fn run(&mut self, graph: usize, inputs: &[Value]) -> Result<Vec<Value>> {
         let outputs = self.run_pending(graph, inputs, &RunControl::default())?;
-        self.state.commit();
+        self.state.commit()?;
         Ok(outputs)
     }
 

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use clap::ValueEnum;
 use pteron_cpu::{Cpu, Path, RunMemory};
 use pteron_format::Limits;
+use pteron_runtime::registry::backend_name;
 use pteron_runtime::{LoadMode, Options, Placement, Precision};
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ const COPIED_UP_TO: u64 = 4 << 30;
 /// Options of every command that runs programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Engine {
-    /// Backend to run on [default: the first that is there]
-    #[arg(long, value_name = "NAME")]
+    /// Backend to run on, with the number of a device where it has several: mlx, mlx:1 [default: the first that is there]
+    #[arg(long, value_name = "NAME[:NUMBER]")]
     backend: Option<String>,
     /// Vector path of the cpu backend: amx, avx512, avxvnni, avx2, neon, scalar, ... [default: the best that this
     /// machine has, or PTERON_CPU]
@@ -105,7 +106,8 @@ impl Engine {
         let mut options =
             Options { backend: self.backend.clone(), limits: self.limits(), ..Options::default() };
         options.registry.add(Arc::new(self.cpu().map_err(|error| usage(&error))?));
-        crate::mlx::add(&mut options.registry, self.backend.as_deref()).map_err(|error| usage(&error))?;
+        crate::mlx::add(&mut options.registry, self.backend.as_deref().map(backend_name))
+            .map_err(|error| usage(&error))?;
         options.precision = match self.precision {
             Some(Rounding::Exact) => Precision::Exact,
             Some(Rounding::Fast) => Precision::Fast,
@@ -119,8 +121,8 @@ impl Engine {
             Place::Lock => Placement::Fixed(LoadMode::Lock),
             Place::Copy => Placement::Fixed(LoadMode::Copy),
         };
-        let backend = options.registry.resolve(options.backend.as_deref()).map_err(|error| usage(&error))?;
-        tracing::info!(backend = backend.name(), device = backend.device().name, precision = ?options.precision, placement = ?options.placement);
+        let target = options.registry.resolve(options.backend.as_deref()).map_err(|error| usage(&error))?;
+        tracing::info!(backend = target.name(), device = target.device.name, precision = ?options.precision, placement = ?options.placement);
         Ok(options)
     }
 

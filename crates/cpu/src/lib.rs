@@ -27,7 +27,7 @@ use loaded::LoadedCpu;
 use pteron_ir::{Op, Ssa, TypeSource};
 use pteron_kernels::pool::Pool;
 use pteron_runtime::VerifiedProgram;
-use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded};
+use pteron_runtime::backend::{Backend, DeviceId, DeviceInfo, Lack, LoadOptions, Loaded, Support};
 use pteron_runtime::reference::Reference;
 use std::sync::Arc;
 
@@ -65,20 +65,22 @@ impl Backend for Cpu {
         "cpu"
     }
 
-    fn device(&self) -> DeviceInfo {
-        DeviceInfo {
+    fn devices(&self) -> Vec<DeviceInfo> {
+        vec![DeviceInfo {
             name: format!("host, {} with {} threads", self.path, self.pool.threads()),
             features: Path::available().iter().map(ToString::to_string).collect(),
             ..DeviceInfo::default()
-        }
+        }]
     }
 
-    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String> {
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support {
         if ops::has_kernel(op) {
-            return Ok(());
+            return Support::Native;
         }
-        Reference::default().supports(op, types)?;
-        Err("it has no vector kernel".to_owned())
+        match Reference::default().supports(op, types) {
+            Support::Native => Support::Fallback(Lack::VectorKernel),
+            other => other,
+        }
     }
 
     fn reads_in_place(&self) -> bool {
@@ -87,6 +89,7 @@ impl Backend for Cpu {
 
     fn load(
         &self,
+        _: DeviceId,
         program: &VerifiedProgram,
         options: &LoadOptions,
     ) -> pteron_runtime::Result<Arc<dyn Loaded>> {

@@ -18,7 +18,7 @@ use pteron_kernels::view::View;
 use pteron_passes::fuse::fuse;
 use pteron_plan::{Layout, RunMemory};
 use pteron_runtime::backend::{
-    GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+    Call, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions, Ticket,
 };
 use pteron_runtime::reference::{Argument, cast, check_inputs};
 use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
@@ -337,6 +337,14 @@ impl Loaded for LoadedCpu {
         self.run_pending(graph, attempt.state, inputs, control, outputs)?;
         attempt.succeeded = true;
         Ok(())
+    }
+
+    /// Lanes of one signature lie side by side, and could share a plan's steps; here they run one after the other.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        for call in calls {
+            call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
+        }
+        Ok(Ticket::done())
     }
 
     fn memory(&self) -> MemoryReport {

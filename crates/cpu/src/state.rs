@@ -190,7 +190,7 @@ impl State for CpuState {
         Ok(())
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self) -> Result<()> {
         self.undo.forget();
         if let Some(cache) = &mut self.cache {
             cache.commit();
@@ -198,6 +198,7 @@ impl State for CpuState {
         if let Some(pending) = self.pending.take() {
             self.committed = pending;
         }
+        Ok(())
     }
 
     fn rollback(&mut self) {

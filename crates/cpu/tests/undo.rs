@@ -6,8 +6,8 @@
 use pteron_cpu::Cpu;
 use pteron_ir::parse_module;
 use pteron_runtime::backend::{
-    Backend, BufferId, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, Scope, State,
-    StateOptions, Step, Trace,
+    Backend, BufferId, DelegateGraph, DeviceId, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl,
+    Scope, State, StateOptions, Step, Trace,
 };
 use pteron_runtime::{Result, Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
@@ -33,7 +33,7 @@ fn load() -> Arc<dyn Loaded> {
     let graphs = ProgramGraphs { file: "counter".into(), graphs: vec![delegate] };
     let graphs = VerifiedGraphs::new(graphs).unwrap();
     let program = VerifiedProgram::new(graphs, Arc::new(Weights::default())).unwrap();
-    Cpu::new(2, None).unwrap().load(&program, &LoadOptions::default()).unwrap()
+    Cpu::new(2, None).unwrap().load(DeviceId::default(), &program, &LoadOptions::default()).unwrap()
 }
 
 fn buffer() -> BufferId {
@@ -127,7 +127,7 @@ fn a_panic_inside_a_run_leaves_the_state_as_it_was() {
     // Nothing of it is committed by the next success, and nothing of it is put back into a later snapshot.
     let snapshot = state.snapshot().unwrap();
     run(&*loaded, state.as_mut(), 0, &RunControl::default()).unwrap();
-    state.commit();
+    state.commit().unwrap();
     assert_eq!(contents(&*state), [7.0, 8.0, 3.0, 4.0, 5.0, 6.0]);
     run(&*loaded, state.as_mut(), 2, &RunControl::default()).unwrap_err();
     state.restore(&*snapshot).unwrap();

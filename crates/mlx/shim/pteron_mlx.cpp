@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,12 @@ static_assert(MLX_VERSION_NUMERIC == PTERON_MLX_WANTED, "this shim is written fo
 
 struct pteron_mlx_array {
   mx::array array;
+};
+
+// Arrays of its own that stand for those of a submission, one a stream: they have the same event, so that who waits for
+// them touches no array that another thread may be using. MLX exports no other way to wait for an event.
+struct pteron_mlx_flight {
+  std::vector<mx::array> witnesses;
 };
 
 struct pteron_mlx_function {
@@ -619,8 +626,12 @@ void pteron_mlx_describe(const pteron_mlx_array *array, int8_t *dtype, const int
 char *pteron_mlx_read(const pteron_mlx_array *array, void *into, size_t byte_count) {
   return guarded([&] {
     enter();
-    auto whole = mx::contiguous(array->array);
-    whole.eval();
+    auto whole = array->array;
+    // What is there is read at once: a copy would have to queue behind whatever the stream is busy with.
+    if (whole.has_primitive() || !whole.is_available() || !whole.flags().row_contiguous) {
+      whole = mx::contiguous(whole);
+      whole.eval();
+    }
     if (whole.nbytes() != byte_count) refuse("the array has " + std::to_string(whole.nbytes()) + " bytes");
     if (byte_count > 0) std::memcpy(into, whole.data<char>(), byte_count);
   });
@@ -629,11 +640,45 @@ char *pteron_mlx_read(const pteron_mlx_array *array, void *into, size_t byte_cou
 char *pteron_mlx_eval(const pteron_mlx_array *const *arrays, size_t count) {
   return guarded([&] {
     enter();
+    mx::eval(arrays_of(arrays, count));
+  });
+}
+
+char *pteron_mlx_submit(const pteron_mlx_array *const *arrays, size_t count, pteron_mlx_flight **flight) {
+  return guarded([&] {
+    enter();
     auto list = arrays_of(arrays, count);
-    mx::eval(list);
-    // Settles each array's state here, so that other threads only read it.
+    mx::async_eval(list);
+    auto made = std::make_unique<pteron_mlx_flight>();
+    // One event a stream: what is computed on it later comes after.
     for (auto &array : list) {
-      if (!array.is_available() || array.has_primitive()) refuse("an array that was computed is not available");
+      auto &event = array.event();
+      if (!event.valid()) continue;
+      auto same = [&](const mx::array &known) { return known.event().stream() == event.stream(); };
+      if (std::any_of(made->witnesses.begin(), made->witnesses.end(), same)) continue;
+      mx::array witness(false);
+      witness.attach_event(event);
+      witness.set_status(mx::array::Status::evaluated);
+      made->witnesses.push_back(std::move(witness));
+    }
+    *flight = made.release();
+  });
+}
+
+char *pteron_mlx_flight_wait(pteron_mlx_flight *flight) {
+  return guarded([&] {
+    for (auto &witness : flight->witnesses) witness.wait();
+  });
+}
+
+void pteron_mlx_flight_release(pteron_mlx_flight *flight) {
+  delete flight;
+}
+
+char *pteron_mlx_land(const pteron_mlx_array *array) {
+  return guarded([&] {
+    if (!array->array.is_available() || array->array.has_primitive()) {
+      refuse("an array that was computed is not available");
     }
   });
 }

@@ -17,10 +17,11 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 // Changes with every change of this file; the opener compares it.
-#define PTERON_MLX_ABI 1u
+#define PTERON_MLX_ABI 2u
 
 typedef struct pteron_mlx_array pteron_mlx_array;
 typedef struct pteron_mlx_function pteron_mlx_function;
+typedef struct pteron_mlx_flight pteron_mlx_flight;
 
 // What a call is given. Absent arrays are null; what each list holds is the call's own affair.
 typedef struct pteron_mlx_arguments {
@@ -85,6 +86,13 @@ void pteron_mlx_describe(const pteron_mlx_array *array, int8_t *dtype, const int
 // The elements, row-major; waits for them.
 char *pteron_mlx_read(const pteron_mlx_array *array, void *into, size_t byte_count);
 char *pteron_mlx_eval(const pteron_mlx_array *const *arrays, size_t count);
+// Hands arrays over to be computed, and does not wait for them. Who waits for the flight touches none of the arrays, so
+// that any thread may; a flight is waited for once.
+char *pteron_mlx_submit(const pteron_mlx_array *const *arrays, size_t count, pteron_mlx_flight **flight);
+char *pteron_mlx_flight_wait(pteron_mlx_flight *flight);
+void pteron_mlx_flight_release(pteron_mlx_flight *flight);
+// Marks an array as computed whose flight was waited for: from then on nothing writes to it. Refuses any other.
+char *pteron_mlx_land(const pteron_mlx_array *array);
 // Another handle of the same array; null when memory is short.
 pteron_mlx_array *pteron_mlx_share(const pteron_mlx_array *array);
 void pteron_mlx_release(pteron_mlx_array *array);

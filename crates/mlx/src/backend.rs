@@ -6,7 +6,7 @@ use crate::error::MlxError;
 use crate::ffi::DeviceKind;
 use crate::loaded::LoadedMlx;
 use pteron_ir::{Op, Ssa, TypeSource};
-use pteron_runtime::backend::{Backend, DeviceInfo, LoadOptions, Loaded};
+use pteron_runtime::backend::{Backend, DeviceId, DeviceInfo, LoadOptions, Loaded, Support};
 use pteron_runtime::reference::known_kernel;
 use pteron_runtime::{Result, VerifiedProgram};
 use std::ffi::OsString;
@@ -62,7 +62,7 @@ impl Backend for MlxBackend {
         "mlx"
     }
 
-    fn device(&self) -> DeviceInfo {
+    fn devices(&self) -> Vec<DeviceInfo> {
         let (name, useful) = match self.mlx.device.kind {
             // The CPU build holds the scores of all queries at once.
             DeviceKind::Cpu => ("MLX on the CPU", 256),
@@ -73,22 +73,23 @@ impl Backend for MlxBackend {
         if self.mlx.device.can_compile && self.compile != Compile::Never {
             features.push("compiled execution".into());
         }
-        DeviceInfo {
+        vec![DeviceInfo {
+            id: DeviceId(0),
             name: name.into(),
             memory_bytes: self.mlx.device.memory_bytes,
             features,
             useful_input_length: Some(useful),
-        }
+        }]
     }
 
-    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String> {
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support {
         match op {
-            Op::MetalKernel { .. } => known_kernel(op, types).map(drop),
-            _ => Ok(()),
+            Op::MetalKernel { .. } => Support::of_source(known_kernel(op, types)),
+            _ => Support::Native,
         }
     }
 
-    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
+    fn load(&self, _: DeviceId, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
         Ok(Arc::new(LoadedMlx::new(self.mlx, self.compile, program, options)?))
     }
 }

@@ -2,7 +2,7 @@
 //! never mean different functions by one number.
 
 use crate::error::MlxError;
-use crate::ffi::{Array, Attributes, Device, Ready, Shim};
+use crate::ffi::{Array, Attributes, Device, Flight, Shared, Shim, Submitted};
 use crate::values::Held;
 use pteron_tensor::HostTensor;
 use std::ffi::OsStr;
@@ -98,16 +98,16 @@ impl Mlx {
 
     /// A copy of host data in memory of MLX's own, as an operand.
     pub(crate) fn copy(&self, tensor: &HostTensor) -> Result<Array, MlxError> {
-        self.shim.copy(tensor).map(Ready::into_array)
+        self.shim.copy(tensor).map(Shared::into_array)
     }
 
     /// The same, to be kept.
-    pub(crate) fn place(&self, tensor: &HostTensor) -> Result<Ready, MlxError> {
+    pub(crate) fn place(&self, tensor: &HostTensor) -> Result<Shared, MlxError> {
         self.shim.copy(tensor)
     }
 
     /// Host data as an array that shares its memory, where MLX can.
-    pub(crate) fn wrap(&self, tensor: &HostTensor) -> Result<Ready, MlxError> {
+    pub(crate) fn wrap(&self, tensor: &HostTensor) -> Result<Shared, MlxError> {
         self.shim.wrap(tensor)
     }
 
@@ -116,12 +116,17 @@ impl Mlx {
         self.shim.compute(arrays)
     }
 
-    /// Computes what a walk holds, all at once, for threads to share; in the same order.
-    pub(crate) fn eval(&self, held: Vec<Held>) -> Result<Vec<Arc<Ready>>, MlxError> {
+    /// Hands over what a walk holds, all at once, for threads to share; in the same order, with the flight that computes
+    /// it, where something is to be computed. `before` are flights that it builds on.
+    pub(crate) fn submit(
+        &self,
+        held: Vec<Held>,
+        before: Vec<Arc<Flight>>,
+    ) -> Result<Submitted<Vec<Arc<Shared>>>, MlxError> {
         let (mut made, mut order) = (Vec::new(), Vec::with_capacity(held.len()));
         for array in held {
             order.push(match array {
-                Held::Ready(ready) => Some(ready),
+                Held::Shared(array) => Some(array),
                 Held::Made(array) => {
                     // Two results may be one array.
                     made.push(Rc::try_unwrap(array).or_else(|shared| shared.share())?);
@@ -129,9 +134,18 @@ impl Mlx {
                 }
             });
         }
-        let mut made = self.shim.eval(made)?.into_iter().map(Arc::new);
-        let in_order = order.into_iter().map(|ready| ready.or_else(|| made.next()));
-        in_order.collect::<Option<_>>().ok_or_else(|| MlxError::Invalid("fewer arrays than were made".into()))
+        let (made, flight) = match made.is_empty() {
+            true => (Vec::new(), None),
+            false => {
+                let (made, flight) = self.shim.submit(made, before)?;
+                (made, Some(flight))
+            }
+        };
+        let mut made = made.into_iter().map(Arc::new);
+        let in_order = order.into_iter().map(|array| array.or_else(|| made.next()));
+        let in_order = in_order.collect::<Option<_>>();
+        let in_order = in_order.ok_or_else(|| MlxError::Invalid("fewer arrays than were made".into()))?;
+        Ok((in_order, flight))
     }
 
     /// A function that is traced and replayed.

@@ -3,6 +3,7 @@
 
 use crate::error::MlxError;
 use crate::ffi::{Array, DeviceKind, Function};
+use crate::known::Known;
 use crate::loaded::GraphSet;
 use crate::machine::{Effects, Note, Way, joined, walk_piece};
 use crate::pieces::Piece;
@@ -104,7 +105,8 @@ struct Replay {
 
 /// What a trace has found out; the same for every trace of one signature.
 struct Outcome {
-    gives: Vec<Form>,
+    /// With the place of what it takes whose elements a value has, where it has some of those.
+    gives: Vec<(Form, Option<usize>)>,
     /// What the guards mean, in order.
     notes: Vec<Note>,
 }
@@ -131,7 +133,7 @@ impl Form {
                 let array = arrays.next();
                 let array =
                     array.ok_or_else(|| MlxError::Invalid("a traced graph of fewer arrays".into()))?;
-                Datum::Tensor(Tensor { array: array.into(), ty: ty.clone() })
+                Datum::Tensor(Tensor { array: array.into(), ty: ty.clone(), known: None })
             }
             Form::Scalar(scalar) => Datum::Scalar(*scalar),
         })
@@ -254,24 +256,40 @@ impl Replay {
         let mut arrays = self.function.call(&arrays, self.most)?.into_iter();
         let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let outcome = outcome.ok_or_else(|| MlxError::Invalid("a graph that was never traced".into()))?;
-        let gives = outcome.gives.iter().map(|form| form.filled(&mut arrays)).collect::<Result<_, _>>()?;
+        let gives = outcome.gives.iter().map(|(form, of)| {
+            let known = of.and_then(|of| taken.get(of)?.as_tensor()?.known.clone());
+            Ok(form.filled(&mut arrays)?.with_known(known))
+        });
+        let gives = gives.collect::<Result<_, MlxError>>()?;
         let key = arrays.next().ok_or_else(|| MlxError::Invalid("a traced graph without a key".into()))?;
         let guards = arrays.next().map(|guards| (guards, outcome.notes.clone()));
         Ok(Replayed { gives, key, guards })
     }
 }
 
+/// The place of what a piece takes whose elements a value has.
+fn taken_by(datum: &Datum) -> Option<usize> {
+    match datum.as_tensor()?.known {
+        Some(Known::Taken(number)) => Some(number),
+        _ => None,
+    }
+}
+
 /// Walks a piece over placeholders: what it takes and the key in; what it gives, key and guards out.
 fn trace(set: &GraphSet, id: PieceId, forms: &[Form], arrays: Vec<Array>) -> Result<(Vec<Array>, Outcome)> {
     let mut arrays = arrays.into_iter();
-    let taken = forms.iter().map(|form| form.filled(&mut arrays)).collect::<Result<_, _>>()?;
+    let taken = forms
+        .iter()
+        .enumerate()
+        .map(|(number, form)| Ok(form.filled(&mut arrays)?.with_known(Some(Known::Taken(number)))));
+    let taken = taken.collect::<Result<_, MlxError>>()?;
     let key = arrays.next().ok_or_else(|| MlxError::Invalid("a trace without a key".into()))?;
     let mut effects = Effects { cache: None, key: key.into() };
     let control = RunControl::default();
     let context = set.context(id.graph, &control, 0, Way::Traced);
     let (gives, guards) = walk_piece(context, set.piece(id), taken, &mut effects)?;
     let outcome = Outcome {
-        gives: gives.iter().map(Form::of).collect(),
+        gives: gives.iter().map(|datum| (Form::of(datum), taken_by(datum))).collect(),
         notes: guards.iter().flat_map(|guard| guard.notes.clone()).collect(),
     };
     let arrays = gives.iter().filter_map(Datum::as_tensor).map(|tensor| &tensor.array);

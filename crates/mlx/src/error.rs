@@ -27,6 +27,8 @@ pub enum MlxError {
     Version { found: String, wanted: &'static str },
     #[error("MLX: {0}")]
     Refused(String),
+    #[error("what was handed over was not computed: {0}")]
+    Lost(String),
     #[error("there is no memory for a handle")]
     NoMemory,
     #[error("MLX has no tensors as large as {0:?}")]

@@ -3,18 +3,24 @@
 //!
 //! Arrays are shared pointers on the other side, and two kinds of values here. An [`Array`] may be yet to be computed:
 //! it is a node of a graph that MLX changes while it computes, on a stream of the thread that made it, so it never leaves
-//! that thread. A [`Ready`] one has been computed, is only read from then on, and may be shared between threads.
+//! that thread. A [`Shared`] one has been computed, or was handed over to be computed ([`Flight`]), and may be shared
+//! between threads: the thread that handed it over may go on with it, all others wait until it is there.
 
 #![allow(unsafe_code, reason = "calls into the shim; each block says why it holds")]
 
+mod flight;
+
+pub(crate) use flight::{Flight, Shared, Submitted};
+
 use crate::error::MlxError;
+use flight::Home;
 use pteron_tensor::{Bytes, DType, HostTensor};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 /// Compared with what the shim says; see `pteron_mlx.h`.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 #[repr(C)]
 struct RawArray {
@@ -23,6 +29,11 @@ struct RawArray {
 
 #[repr(C)]
 struct RawFunction {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct RawFlight {
     _opaque: [u8; 0],
 }
 
@@ -95,6 +106,10 @@ functions! {
     describe = b"pteron_mlx_describe": fn(*const RawArray, *mut i8, *mut *const i32, *mut usize);
     read = b"pteron_mlx_read": fn(*const RawArray, *mut c_void, usize) -> *mut c_char;
     eval = b"pteron_mlx_eval": fn(*const *const RawArray, usize) -> *mut c_char;
+    submit = b"pteron_mlx_submit": fn(*const *const RawArray, usize, *mut *mut RawFlight) -> *mut c_char;
+    flight_wait = b"pteron_mlx_flight_wait": fn(*mut RawFlight) -> *mut c_char;
+    flight_release = b"pteron_mlx_flight_release": fn(*mut RawFlight);
+    land = b"pteron_mlx_land": fn(*const RawArray) -> *mut c_char;
     share = b"pteron_mlx_share": fn(*const RawArray) -> *mut RawArray;
     release = b"pteron_mlx_release": fn(*mut RawArray);
     compile = b"pteron_mlx_compile": fn(RawTrace, *mut c_void, RawDrop, *mut *mut RawFunction) -> *mut c_char;
@@ -229,18 +244,18 @@ impl Shim {
     }
 
     /// A copy of host data in memory of MLX's own.
-    pub(crate) fn copy(&'static self, tensor: &HostTensor) -> Result<Ready, MlxError> {
+    pub(crate) fn copy(&'static self, tensor: &HostTensor) -> Result<Shared, MlxError> {
         let shape = shape_of(tensor)?;
         let data = raw_data(tensor, &shape);
         let mut out = ptr::null_mut();
         // SAFETY: the data and the shape outlive the call, which copies both.
         self.checked(unsafe { (self.functions.copy)(&raw const data, &raw mut out) })?;
         // MLX makes an array of data as one that is available.
-        self.adopted(out).map(Ready)
+        self.adopted(out).map(Shared::available)
     }
 
     /// Host data as an array that uses the same memory, where MLX can; it keeps the memory's owner alive.
-    pub(crate) fn wrap(&'static self, tensor: &HostTensor) -> Result<Ready, MlxError> {
+    pub(crate) fn wrap(&'static self, tensor: &HostTensor) -> Result<Shared, MlxError> {
         let shape = shape_of(tensor)?;
         let data = raw_data(tensor, &shape);
         let owner = Box::into_raw(Box::new(tensor.bytes().clone())).cast();
@@ -248,18 +263,15 @@ impl Shim {
         // SAFETY: the shim calls `drop_bytes(owner)` exactly once, when MLX needs the memory no more, and until
         // then the owner keeps the data where it is. MLX does not write to memory that it does not own.
         self.checked(unsafe { (self.functions.wrap)(&raw const data, owner, drop_bytes, &raw mut out) })?;
-        self.adopted(out).map(Ready)
+        self.adopted(out).map(Shared::available)
     }
 
-    /// Computes arrays, and waits for them: from here on threads may share them.
-    pub(crate) fn eval(&self, arrays: Vec<Array>) -> Result<Vec<Ready>, MlxError> {
-        self.compute(arrays.iter())?;
-        Ok(arrays.into_iter().map(Ready).collect())
-    }
-
-    /// Computes arrays that stay with the thread that made them.
+    /// Computes arrays that stay with the thread that made them, and waits for them.
     pub(crate) fn compute<'a>(&self, arrays: impl Iterator<Item = &'a Array>) -> Result<(), MlxError> {
         let handles: Vec<*const RawArray> = arrays.map(|array| array.raw.as_ptr().cast_const()).collect();
+        let home = Home::here();
+        home.settle();
+        let _alone = home.alone();
         // SAFETY: the iterator borrows the owners of the handles.
         self.checked(unsafe { (self.functions.eval)(handles.as_ptr(), handles.len()) })
     }
@@ -382,36 +394,6 @@ pub(crate) struct Array {
     shim: &'static Shim,
 }
 
-/// An array that has been computed. Only [`Shim::eval`] gives one, and what makes an array out of host data.
-#[derive(Debug)]
-pub(crate) struct Ready(Array);
-
-// SAFETY: the array's descriptor has the status "available", no primitive, no inputs and no event: `pteron_mlx_eval`
-// sees to that and refuses otherwise, and arrays of data are made so. In MLX 0.32 nothing writes to such a descriptor
-// or its elements again: to read it, to build a graph over it and to compute that graph (`eval_impl`, `array::wait`)
-// all look at the status first. Its memory is donated to a result only where descriptor and data have one holder,
-// which a handle keeps from being so. Both are held by `std::shared_ptr`, which counts atomically; handles are
-// released by whoever holds the `Ready` last, after all others have let go of it.
-unsafe impl Send for Ready {}
-// SAFETY: as above.
-unsafe impl Sync for Ready {}
-
-/// Reading, and building graphs: what can be done with any array.
-impl std::ops::Deref for Ready {
-    type Target = Array;
-
-    fn deref(&self) -> &Array {
-        &self.0
-    }
-}
-
-impl Ready {
-    /// The same array as an operand of this thread.
-    pub(crate) fn into_array(self) -> Array {
-        self.0
-    }
-}
-
 /// Does not compile if somebody makes arrays that are yet to be computed `Send` or `Sync`: which of two impls is meant
 /// would not be clear then.
 const _: () = {
@@ -454,9 +436,17 @@ impl Array {
 
     /// A copy on the host; computes what is not computed yet.
     pub(crate) fn to_host(&self) -> Result<HostTensor, MlxError> {
+        Home::here().settle();
+        self.read()
+    }
+
+    /// The same where nothing is to be computed: what is there is copied at once, whatever is under way.
+    fn read(&self) -> Result<HostTensor, MlxError> {
         let (dtype, shape) = self.ty().ok_or(MlxError::DType)?;
         let mut tensor = HostTensor::zeros(dtype, shape)?;
         let bytes = tensor.bytes_mut();
+        let home = Home::here();
+        let _alone = home.alone();
         // SAFETY: our handle is alive; the shim writes exactly `bytes.len()` bytes or refuses.
         let message =
             unsafe { (self.shim.functions.read)(self.raw.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len()) };
@@ -465,7 +455,7 @@ impl Array {
     }
 
     /// Where the elements of an evaluated array lie, and how many of their bytes are in main memory.
-    pub(crate) fn residency(&self) -> Result<(usize, usize), MlxError> {
+    fn residency(&self) -> Result<(usize, usize), MlxError> {
         let (mut address, mut resident) = (ptr::null(), 0);
         // SAFETY: our handle is alive; nothing is written but the two results.
         let message = unsafe {

@@ -5,7 +5,7 @@
 //! [`MlxBackend`] is opened: a program without MLX starts, and says what is missing.
 //!
 //! MLX's rules for threads are kept here alone: its streams and traces belong to the thread that made them, so work
-//! runs on the caller's, and every run computes all that it leaves behind. Nothing is locked while MLX computes.
+//! runs on the caller's, and every run hands over all that it leaves behind. Who waits holds no lock meanwhile.
 
 mod backend;
 mod cache;
@@ -16,6 +16,7 @@ mod control;
 mod device;
 mod error;
 mod ffi;
+mod known;
 mod loaded;
 mod lower;
 mod machine;

@@ -1,8 +1,8 @@
 //! A program inside this backend: its constants as MLX arrays, its compiled functions, and the running of its graphs.
 //!
-//! A run builds a lazy graph, on the caller's thread and stream, and then computes in two goes: first what the guards
-//! say, while nothing has been changed yet, then the outputs and the new state. Nothing is left to be computed when
-//! `run` returns, and only computed arrays are kept ([`Kept`]), so a session may move to another thread. A run that ends
+//! A run builds a lazy graph, on the caller's thread and stream, and hands it over: outputs and new state are on their way
+//! when `submit` returns, and only what was handed over is kept ([`Kept`]), so a session may move to another thread. What
+//! indices the host does not know is computed and looked at first, while nothing has been changed yet. A run that ends
 //! otherwise, by an error or a panic of a listener, leaves the state as it was at the last commit.
 
 use crate::calls::Mlx;
@@ -10,7 +10,8 @@ use crate::compiled::{Compile, Compiled, PieceId, Replays};
 use crate::constants::Constants;
 use crate::device::DeviceArray;
 use crate::error::MlxError;
-use crate::ffi::Ready;
+use crate::ffi::{Flight, Shared, Submitted};
+use crate::known::Known;
 use crate::lower::Guard;
 use crate::machine::{Context, Effects, Guarded, Way, joined, walk};
 use crate::numbers::to_value;
@@ -19,7 +20,8 @@ use crate::state::{Contents, MlxState, known};
 use crate::values::{ArrayType, Datum, Held, Kept, Tensor};
 use pteron_format::Limits;
 use pteron_runtime::backend::{
-    GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+    Call, GraphId, Late, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+    Ticket,
 };
 use pteron_runtime::reference::{BlockLife, check_arguments};
 use pteron_runtime::{Error, Result, Value, VerifiedProgram};
@@ -117,29 +119,35 @@ impl LoadedMlx {
         Ok(LoadedMlx { set, constants, compile, compiled, mapped_bytes, copied_bytes })
     }
 
-    fn run_pending(
+    /// Runs one graph over a state as far as that needs no wait, and says what is under way then.
+    fn hand_over(
         &self,
         id: GraphId,
         state: &mut MlxState,
         inputs: &[Value],
         control: &RunControl,
-    ) -> Result<Vec<Value>> {
+    ) -> Result<Submitted<Vec<Value>>> {
         let Some(graph) = self.set.graphs.graphs.get(id.0) else {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         };
         check_arguments(&graph.module.main, inputs)?;
+        control.check()?;
         let mlx = self.set.mlx;
-        let inputs = inputs.iter().map(|value| argument(&mlx, value)).collect::<Result<Vec<_>>>()?;
         let contents = state.begin()?;
+        let mut before: Vec<Arc<Flight>> = contents.flight.iter().cloned().collect();
+        before.extend(inputs.iter().filter_map(flight_of));
+        before.iter().try_for_each(|flight| flight.wait_before())?;
+        let inputs = inputs.iter().map(|value| argument(&mlx, value)).collect::<Result<Vec<_>>>()?;
         // A listener wants to hear of every node.
         let way = match control.trace {
             Some(_) => Way::Walked,
             None => Way::Replayed(Replays { set: &self.set, compiled: &self.compiled, when: self.compile }),
         };
         let context = self.set.context(id, control, contents.bytes_outside(id), way);
-        let Contents { mut buffers, effects } = contents;
-        let held = std::mem::take(&mut buffers[id.0]).into_iter().map(Tensor::from).collect();
-        let mut effects = effects.map(&mut |array| Ok(Held::Ready(array)))?;
+        let Contents { mut buffers, effects, flight: earlier } = contents;
+        let held = std::mem::take(&mut buffers[id.0]).into_iter().map(Kept::enter);
+        let held = held.collect::<Result<_, _>>()?;
+        let mut effects = effects.map(&mut Held::enter)?;
         let walked = walk(context, &self.constants[id.0], inputs, held, &mut effects)?;
         check_guards(&mlx, walked.guards)?;
         control.check()?;
@@ -147,13 +155,42 @@ impl LoadedMlx {
             state.give_up();
         }
         let left = Left { outputs: walked.outputs, updates: walked.updates, effects };
-        let left = left.computed(&mlx).map_err(|error| {
+        let (left, flight) = left.handed_over(&mlx, before).map_err(|error| {
             Error::Invalid(format!("method `{}`, delegate {}: {error}", graph.method, graph.delegate))
         })?;
         buffers[id.0] = left.updates;
-        state.finish(Contents { buffers, effects: left.effects });
-        Ok(left.outputs.into_iter().map(to_value_of).collect())
+        state.finish(Contents { buffers, effects: left.effects, flight: flight.clone().or(earlier) });
+        Ok((left.outputs.into_iter().map(|datum| to_value_of(mlx, datum)).collect(), flight))
     }
+
+    /// One lane; what it leaves under way.
+    fn submit_one(&self, graph: GraphId, call: &mut Call<'_>) -> Result<Option<Arc<Flight>>> {
+        let state = call.state.as_any_mut().downcast_mut::<MlxState>();
+        let state = state.filter(|state| state.is_of(&self.set.graphs)).ok_or(Error::ForeignState)?;
+        call.outputs.clear();
+        let mut attempt = Attempt { state, succeeded: false };
+        let (outputs, flight) = self.hand_over(graph, attempt.state, call.inputs, call.control)?;
+        *call.outputs = outputs;
+        attempt.succeeded = true;
+        Ok(flight)
+    }
+}
+
+/// What lanes have under way.
+struct Flights(Vec<(usize, Arc<Flight>)>);
+
+impl Late for Flights {
+    fn wait(self: Box<Self>) -> Vec<(usize, Error)> {
+        let waited =
+            self.0.into_iter().filter_map(|(lane, flight)| Some((lane, flight.wait().err()?.into())));
+        waited.collect()
+    }
+}
+
+/// What computes a value, where that is MLX and still under way.
+fn flight_of(value: &Value) -> Option<Arc<Flight>> {
+    let Value::Device(tensor) = value else { return None };
+    tensor.as_any().downcast_ref::<DeviceArray>()?.tensor().array.flight().cloned()
 }
 
 /// What a run leaves behind.
@@ -174,15 +211,22 @@ impl<A> Left<A> {
 }
 
 impl Left<Held> {
-    /// The same, computed in one go.
-    fn computed(self, mlx: &Mlx) -> Result<Left<Arc<Ready>>, MlxError> {
+    /// The same, handed over in one go.
+    fn handed_over(
+        self,
+        mlx: &Mlx,
+        before: Vec<Arc<Flight>>,
+    ) -> Result<Submitted<Left<Arc<Shared>>>, MlxError> {
         let mut held = Vec::new();
         let places = self.map(&mut |array| {
             held.push(array);
             Ok(())
         })?;
-        let mut ready = mlx.eval(held)?.into_iter();
-        places.map(&mut |()| ready.next().ok_or_else(|| MlxError::Invalid("an array went missing".into())))
+        let (arrays, flight) = mlx.submit(held, before)?;
+        let mut arrays = arrays.into_iter();
+        let missing = || MlxError::Invalid("an array went missing".into());
+        let left = places.map(&mut |()| arrays.next().ok_or_else(missing))?;
+        Ok((left, flight))
     }
 }
 
@@ -230,17 +274,18 @@ fn argument(mlx: &Mlx, value: &Value) -> Result<Datum> {
     if let Value::Device(tensor) = value
         && let Some(array) = tensor.as_any().downcast_ref::<DeviceArray>()
     {
-        return Ok(Datum::Tensor(array.tensor().clone().into()));
+        return Ok(Datum::Tensor(array.tensor().clone().enter()?));
     }
     let tensor = value.to_tensor()?;
     let tensor = tensor.ok_or_else(|| MlxError::Invalid(format!("{} as input", value.describe())))?;
     let ty = ArrayType { dtype: tensor.dtype(), shape: tensor.shape().to_vec() };
-    Ok(Datum::Tensor(Tensor::new(mlx.place(&tensor)?, ty)))
+    let placed = Kept::new(mlx.place(&tensor)?, ty).enter()?;
+    Ok(Datum::Tensor(placed.with_known(Known::of(&tensor))))
 }
 
-fn to_value_of(datum: Datum<Arc<Ready>>) -> Value {
+fn to_value_of(mlx: Mlx, datum: Datum<Arc<Shared>>) -> Value {
     match datum {
-        Datum::Tensor(tensor) => Value::Device(Arc::new(DeviceArray::new(tensor))),
+        Datum::Tensor(tensor) => Value::Device(Arc::new(DeviceArray::new(mlx, tensor))),
         Datum::Scalar(scalar) => to_value(scalar),
     }
 }
@@ -274,13 +319,24 @@ impl Loaded for LoadedMlx {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<MlxState>();
-        let state = state.filter(|state| state.is_of(&self.set.graphs)).ok_or(Error::ForeignState)?;
-        outputs.clear();
-        let mut attempt = Attempt { state, succeeded: false };
-        *outputs = self.run_pending(graph, attempt.state, inputs, control)?;
-        attempt.succeeded = true;
-        Ok(())
+        let mut call = Call { state, inputs, outputs, control, result: Ok(()) };
+        let Some(flight) = self.submit_one(graph, &mut call)? else { return Ok(()) };
+        flight.wait().map_err(|error| {
+            call.state.rollback();
+            error.into()
+        })
+    }
+
+    /// Lanes are handed over one after the other, and computed one after the other; nobody waits for any of them.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        let mut flights = Vec::with_capacity(calls.len());
+        for (lane, call) in calls.iter_mut().enumerate() {
+            match self.submit_one(graph, call) {
+                Ok(flight) => flights.extend(flight.map(|flight| (lane, flight))),
+                Err(error) => call.result = Err(error),
+            }
+        }
+        Ok(if flights.is_empty() { Ticket::done() } else { Ticket::late(Box::new(Flights(flights))) })
     }
 
     fn memory(&self) -> MemoryReport {

@@ -7,7 +7,8 @@ use crate::calls::{Call, Mlx};
 use crate::compiled::{PieceId, Replays};
 use crate::error::{MlxError, invalid};
 use crate::ffi::Array;
-use crate::lower::{self, Guard, Operands};
+use crate::known::{Known, Verdict};
+use crate::lower::{self, Guard, Operands, TakenIndices};
 use crate::numbers;
 use crate::pieces::Piece;
 use crate::values::{ArrayType, Datum, Held, Kept, Tensor, Values};
@@ -99,9 +100,20 @@ pub(crate) struct Note {
     place: String,
     operands: String,
     problem: String,
+    /// What its guard looks at, where that is what a compiled piece takes.
+    taken: Option<TakenIndices>,
 }
 
 impl Note {
+    /// What the host knows of what the guard looks at.
+    fn verdict(&self, taken: &[Datum]) -> Verdict {
+        let indices = self.taken.and_then(|indices| {
+            let known = taken.get(indices.number)?.as_tensor()?.known.as_ref()?;
+            Some(known.verdict(indices.least, indices.most))
+        });
+        indices.unwrap_or(Verdict::Unknown)
+    }
+
     /// The error, with the number that was found.
     pub(crate) fn error(self, found: i64) -> Error {
         let problem = self.problem.replace("{}", &found.to_string());
@@ -121,7 +133,7 @@ pub(crate) fn walk(
     let graph = context.graph;
     let mut machine = Machine::new(context, effects);
     for (constant, tensor) in graph.constants.iter().zip(constants) {
-        machine.values.set(constant.value, Datum::Tensor(tensor.clone().into()));
+        machine.values.set(constant.value, Datum::Tensor(tensor.clone().enter()?));
     }
     for (input, datum) in graph.inputs.iter().zip(inputs) {
         machine.values.set(input.value, datum);
@@ -210,11 +222,21 @@ impl<'a> Machine<'a> {
         let taken = piece.takes.iter().map(|&value| Ok(self.values.get(value)?.clone()));
         let taken = taken.collect::<Result<Vec<Datum>>>()?;
         let Some(replayed) = replays.run(id, piece, &taken, &self.effects.key)? else { return Ok(false) };
-        drop(taken);
         self.effects.key = replayed.key.into();
         if let Some((found, notes)) = replayed.guards {
-            self.guards.push(Guarded { found, notes });
+            let verdicts = notes.iter().map(|note| note.verdict(&taken));
+            let wrong = notes.iter().zip(verdicts.clone()).find_map(|(note, verdict)| match verdict {
+                Verdict::Outside(number) => Some((note.clone(), number)),
+                Verdict::Inside | Verdict::Unknown => None,
+            });
+            if let Some((note, number)) = wrong {
+                return Err(note.error(number));
+            }
+            if verdicts.into_iter().any(|verdict| verdict == Verdict::Unknown) {
+                self.guards.push(Guarded { found, notes });
+            }
         }
+        drop(taken);
         for (&value, datum) in piece.gives.iter().zip(replayed.gives) {
             self.set(value, datum, true);
         }
@@ -299,11 +321,15 @@ impl<'a> Machine<'a> {
         self.admit(node, &types).map_err(|error| NodeError::Run(Box::new(error)))?;
         let mut guards = Vec::new();
         let arrays = self.compute(node, &types, &mut guards).map_err(refused)?;
-        for Guard { found, problem } in guards {
-            let notes = vec![self.note(node, problem)];
+        for Guard { found, problem, taken } in guards {
+            let notes = vec![Note { taken, ..self.note(node, problem) }];
             self.guards.push(Guarded { found, notes });
         }
-        let tensors = arrays.into_iter().zip(types).map(|(array, ty)| Datum::Tensor(Tensor::new(array, ty)));
+        let known = Known::after(&node.op, |value| self.values.tensor(value).ok());
+        let tensors = arrays
+            .into_iter()
+            .zip(types)
+            .map(|(array, ty)| Datum::Tensor(Tensor::new(array, ty).with_known(known.clone())));
         Ok(tensors.collect())
     }
 
@@ -408,7 +434,7 @@ impl<'a> Machine<'a> {
             Some(place) => format!("chain {} #{}", place.chain, place.index),
             None => "made by lift".to_owned(),
         };
-        Note { op, place, operands, problem }
+        Note { op, place, operands, problem, taken: None }
     }
 }
 

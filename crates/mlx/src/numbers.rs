@@ -1,6 +1,7 @@
 //! Ops whose result is a number beside the tensors. Such numbers have 32 bits; what does not fit is an error.
 
 use crate::error::{MlxError, invalid};
+use crate::known::Known;
 use crate::values::{Tensor, Values};
 use half::{bf16, f16};
 use pteron_ir::op::IntArg;
@@ -8,7 +9,7 @@ use pteron_ir::{Op, Ssa, ValueId};
 use pteron_runtime::Value;
 use pteron_tensor::{DType, Element, HostTensor, Scalar};
 
-/// The number that an op with a scalar result gives. Reading an element waits for it.
+/// The number that an op with a scalar result gives. Reading an element that the host does not know waits for it.
 pub(crate) fn compute(op: &Op<Ssa>, values: &Values) -> Result<Scalar, MlxError> {
     let int = |arg: &IntArg<ValueId>| values.int(arg).map(i128::from);
     let divided = |a: &IntArg<ValueId>, b: &IntArg<ValueId>| match (int(a)?, int(b)?) {
@@ -46,11 +47,14 @@ pub(crate) fn compute(op: &Op<Ssa>, values: &Values) -> Result<Scalar, MlxError>
     }
 }
 
-/// The first element as an integer, by its dtype; floats are cut off.
+/// The first element as an integer, by its dtype; floats are cut off. Waits for it unless the host knows it.
 pub(crate) fn first(tensor: &Tensor) -> Result<i64, MlxError> {
     fn at<T: Element>(tensor: &HostTensor) -> Result<T, MlxError> {
         let element = tensor.as_slice::<T>()?.first().copied();
         element.ok_or_else(|| MlxError::Invalid("an empty tensor where an element is read".into()))
+    }
+    if let Some(number) = tensor.known.as_ref().and_then(Known::first) {
+        return Ok(number);
     }
     let host = tensor.array.to_host()?;
     Ok(match host.dtype() {

@@ -1,9 +1,10 @@
 //! What a session owns in this backend: buffers of every graph, the off-graph cache and the key of the generator, all
-//! of them computed MLX arrays. A snapshot shares them; an array that nobody else holds is updated in place.
+//! of them MLX arrays that were computed or are being computed. A snapshot shares them; an array that nobody else holds is
+//! updated in place.
 
 use crate::cache::Cache;
 use crate::calls::Mlx;
-use crate::ffi::Ready;
+use crate::ffi::{Flight, Shared};
 use crate::lower::key_of;
 use crate::machine::Effects;
 use crate::values::{ArrayType, Kept};
@@ -32,7 +33,9 @@ pub(crate) struct MlxState {
 pub(crate) struct Contents {
     /// By graph, in the graph's order.
     pub(crate) buffers: Vec<Vec<Kept>>,
-    pub(crate) effects: Effects<Arc<Ready>>,
+    pub(crate) effects: Effects<Arc<Shared>>,
+    /// The last run that made something of it, which may be under way.
+    pub(crate) flight: Option<Arc<Flight>>,
 }
 
 impl Contents {
@@ -96,7 +99,12 @@ impl MlxState {
         let cache = options.cache.as_ref().map(Cache::new).transpose();
         let cache = cache.map_err(|error| Error::Cache(error.to_string()))?;
         let effects = Effects { cache, key: Arc::new(key_of(&mlx, options.seed)?) };
-        Ok(MlxState { mlx, graphs, committed: Some(Contents { buffers, effects }), pending: None })
+        Ok(MlxState {
+            mlx,
+            graphs,
+            committed: Some(Contents { buffers, effects, flight: None }),
+            pending: None,
+        })
     }
 
     /// Whether it is a state of this program.
@@ -118,13 +126,15 @@ impl MlxState {
         self.pending = None;
     }
 
-    /// What a run has made, computed.
+    /// What a run has made, computed or handed over.
     pub(crate) fn finish(&mut self, contents: Contents) {
         self.pending = Some(contents);
     }
 
     fn committed(&self) -> Result<&Contents> {
-        self.committed.as_ref().ok_or_else(|| {
+        let is_sound =
+            |contents: &&Contents| !contents.flight.as_ref().is_some_and(|flight| flight.has_failed());
+        self.committed.as_ref().filter(is_sound).ok_or_else(|| {
             Error::Invalid(
                 "the session's state was lost when a run failed while MLX computed it in place: reset the session \
                  or restore a snapshot"
@@ -184,10 +194,11 @@ impl State for MlxState {
         Ok(())
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self) -> Result<()> {
         if let Some(pending) = self.pending.take() {
             self.committed = Some(pending);
         }
+        self.committed().map(drop)
     }
 
     fn rollback(&mut self) {

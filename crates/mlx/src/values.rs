@@ -1,11 +1,12 @@
 //! What a graph's values are while it runs on MLX: arrays with the types that the type rules gave them, and numbers. A
-//! walk holds arrays that may be yet to be computed ([`Held`]); what outlives it holds computed ones ([`Kept`]).
+//! walk holds arrays that may be yet to be handed over ([`Held`]); what outlives it holds those that were ([`Kept`]).
 
 use crate::error::{MlxError, invalid};
-use crate::ffi::{Array, Ready};
+use crate::ffi::{Array, Shared};
+use crate::known::Known;
 use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::{Dim, TensorType, Type, TypeSource, ValueId};
-use pteron_tensor::{DType, Scalar, element_count};
+use pteron_tensor::{DType, HostTensor, Scalar, element_count};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,8 +41,24 @@ impl std::fmt::Display for ArrayType {
 pub(crate) enum Held {
     /// Made by the walk, perhaps yet to be computed.
     Made(Rc<Array>),
-    /// Computed before, and perhaps shared with other threads.
-    Ready(Arc<Ready>),
+    /// Handed over before, and perhaps shared with other threads; see [`Held::enter`].
+    Shared(Arc<Shared>),
+}
+
+impl Held {
+    /// An array that was handed over before, for a walk of this thread.
+    pub(crate) fn enter(array: Arc<Shared>) -> Result<Held, MlxError> {
+        array.enter()?;
+        Ok(Held::Shared(array))
+    }
+
+    /// A copy on the host; waits for it, and computes what is not computed yet.
+    pub(crate) fn to_host(&self) -> Result<HostTensor, MlxError> {
+        match self {
+            Held::Made(array) => array.to_host(),
+            Held::Shared(array) => array.to_host(),
+        }
+    }
 }
 
 impl Deref for Held {
@@ -50,7 +67,8 @@ impl Deref for Held {
     fn deref(&self) -> &Array {
         match self {
             Held::Made(array) => array,
-            Held::Ready(array) => array,
+            // That this thread may use it was seen to when it was entered, and a `Held` never leaves its thread.
+            Held::Shared(array) => array.entered(),
         }
     }
 }
@@ -61,37 +79,39 @@ impl From<Array> for Held {
     }
 }
 
-impl From<Ready> for Held {
-    fn from(array: Ready) -> Held {
-        Held::Ready(Arc::new(array))
-    }
-}
-
 /// An array and its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor<A = Held> {
     pub(crate) array: A,
     pub(crate) ty: Arc<ArrayType>,
+    /// What the host knows of its elements without asking MLX.
+    pub(crate) known: Option<Known>,
 }
 
 /// A tensor that outlives its run: weights, state, outputs.
-pub(crate) type Kept = Tensor<Arc<Ready>>;
+pub(crate) type Kept = Tensor<Arc<Shared>>;
 
-impl From<Kept> for Tensor {
-    fn from(kept: Kept) -> Tensor {
-        Tensor { array: Held::Ready(kept.array), ty: kept.ty }
+impl Kept {
+    /// The same for a walk of this thread.
+    pub(crate) fn enter(self) -> Result<Tensor, MlxError> {
+        self.map(&mut Held::enter)
     }
 }
 
 impl<A> Tensor<A> {
     /// An array of a type that is known to be its own.
     pub(crate) fn new(array: impl Into<A>, ty: ArrayType) -> Tensor<A> {
-        Tensor { array: array.into(), ty: Arc::new(ty) }
+        Tensor { array: array.into(), ty: Arc::new(ty), known: None }
+    }
+
+    /// The same with what the host knows of its elements.
+    pub(crate) fn with_known(self, known: Option<Known>) -> Tensor<A> {
+        Tensor { known, ..self }
     }
 
     /// The same with another holder of the array.
     pub(crate) fn map<B>(self, to: &mut impl FnMut(A) -> Result<B, MlxError>) -> Result<Tensor<B>, MlxError> {
-        Ok(Tensor { array: to(self.array)?, ty: self.ty })
+        Ok(Tensor { array: to(self.array)?, ty: self.ty, known: self.known })
     }
 
     /// Bytes of the elements.
@@ -118,6 +138,14 @@ impl<A> Datum<A> {
 }
 
 impl Datum {
+    /// The same with what the host knows of a tensor's elements.
+    pub(crate) fn with_known(self, known: Option<Known>) -> Datum {
+        match self {
+            Datum::Tensor(tensor) => Datum::Tensor(tensor.with_known(known)),
+            Datum::Scalar(scalar) => Datum::Scalar(scalar),
+        }
+    }
+
     pub(crate) fn as_tensor(&self) -> Option<&Tensor> {
         match self {
             Datum::Tensor(tensor) => Some(tensor),

@@ -3,6 +3,12 @@
 //!
 //! A backend sees graphs, weights and values; it never sees files, slots or program-level instructions.
 
+mod device;
+mod submit;
+
+pub use device::{DeviceId, DeviceInfo, Lack, Support};
+pub use submit::{Call, Late, Ticket};
+
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use pteron_format::Limits;
 use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
@@ -18,12 +24,12 @@ pub trait Backend: Send + Sync {
     /// As the registry and the command line know it.
     fn name(&self) -> &'static str;
 
-    /// What it computes on.
-    fn device(&self) -> DeviceInfo;
+    /// What it can compute on, by number; none where it cannot compute at all here.
+    fn devices(&self) -> Vec<DeviceInfo>;
 
-    /// Whether it runs an op itself; otherwise why not. Asked for every node when a program is loaded, so that
-    /// nothing is first refused in mid-run.
-    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String>;
+    /// Whether it runs an op. Asked for every node when a program is loaded, so that nothing is first refused in
+    /// mid-run.
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support;
 
     /// Whether loaded programs read weights where the files' bytes lie. Then it matters in which pages those are, and a
     /// copy of them is the runtime's to make; a backend that packs or uploads weights makes its own.
@@ -31,9 +37,14 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Takes all delegate graphs of a program at once, so that weights are packed once. What the verifier says of them,
-    /// and that constants are of the types that they have there, is proved by the type.
-    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>>;
+    /// Takes all delegate graphs of a program at once, for one of its devices, so that weights are packed once. What the
+    /// verifier says of them, and that constants are of the types that they have there, is proved by the type.
+    fn load(
+        &self,
+        device: DeviceId,
+        program: &VerifiedProgram,
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn Loaded>>;
 }
 
 /// A program inside a backend: packed weights and plans, shared by all sessions.
@@ -41,9 +52,10 @@ pub trait Loaded: Send + Sync {
     /// All that a session owns, for every graph: buffers zeroed, cache empty.
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>>;
 
-    /// Runs one graph over a state that this program has made; any other is refused. What it writes to `state` is pending until [`State::commit`]: a method may call several
-    /// graphs, and takes effect as a whole or not at all. An error has taken back all that is pending; after a panic
-    /// [`State::rollback`] does. `outputs` become its outputs; what they were may lend its memory, output by output.
+    /// Runs one graph over a state that this program has made; any other is refused. What it writes to `state` is pending
+    /// until [`State::commit`]: a method may call several graphs, and takes effect as a whole or not at all. An error has
+    /// taken back all that is pending; after a panic [`State::rollback`] does. `outputs` become its outputs; what they were
+    /// may lend its memory, output by output. All of it is there when this returns.
     fn run(
         &self,
         graph: GraphId,
@@ -52,6 +64,18 @@ pub trait Loaded: Send + Sync {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()>;
+
+    /// Hands over calls of one graph, each for the state of another session; what `run` says holds for each of them. A lane
+    /// that cannot be run has its own error and leaves the others alone; an error of all is for what no lane could have.
+    /// A backend may be still at work when this returns: see [`Ticket`].
+    ///
+    /// Here: one after the other. A lane's numbers never depend on who rides along but for what the backend documents.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        for call in calls {
+            call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
+        }
+        Ok(Ticket::done())
+    }
 
     /// What it holds and what a session will.
     fn memory(&self) -> MemoryReport;
@@ -65,8 +89,9 @@ pub trait State: Send {
     /// Replaces the contents of a buffer by a tensor of the same type.
     fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()>;
 
-    /// Makes what the last runs wrote permanent.
-    fn commit(&mut self);
+    /// Makes what the last runs wrote permanent, be it still in the making. An error says that there is nothing to make
+    /// permanent: the state is as before those runs, or says from then on that it is gone.
+    fn commit(&mut self) -> Result<()>;
 
     /// Forgets what runs wrote since the last commit.
     fn rollback(&mut self);
@@ -335,19 +360,6 @@ impl fmt::Debug for RunControl {
             .field("trace", &self.trace.is_some())
             .finish()
     }
-}
-
-/// What a backend computes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// In words.
-    pub name: String,
-    /// Memory of its own, where it has some.
-    pub memory_bytes: Option<u64>,
-    /// Instruction sets and the like.
-    pub features: Vec<String>,
-    /// The longest input that is worth giving in one run, where there is one.
-    pub useful_input_length: Option<usize>,
 }
 
 /// What a loaded program holds.

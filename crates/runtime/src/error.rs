@@ -1,7 +1,7 @@
 //! Everything that can go wrong between a file and its outputs, as values with a place: file, method, op,
 //! shapes, and what would help.
 
-use crate::backend::BufferId;
+use crate::backend::{BufferId, Lack};
 use crate::portable::PortableError;
 use crate::reference::kernels::KernelError;
 use pteron_format::FormatError;
@@ -22,6 +22,8 @@ pub enum Error {
     Program { file: String, place: String, problem: String },
     #[error("no backend is called `{name}`; there are: {known}")]
     UnknownBackend { name: String, known: String },
+    #[error("backend `{backend}` has no device {device}; there are: {known}")]
+    UnknownDevice { backend: String, device: usize, known: String },
     #[error("{file} has no method `{method}`; it has: {known}")]
     UnknownMethod { file: String, method: String, known: String },
     #[error(
@@ -86,7 +88,7 @@ pub struct UnsupportedOp {
     pub place: String,
     pub backend: String,
     pub op: String,
-    pub reason: String,
+    pub reason: Lack,
 }
 
 /// What can be wrong with one node of a graph when it runs.

@@ -1,11 +1,12 @@
 //! The instruction loop of a method: portable operators, delegates, moves and jumps over a table of values.
 //!
 //! Planned tensors live in [`Memory`], all other values in a list. Buffers of the session are put into memory before the
-//! run and taken out again after it.
+//! run and taken out again after it. A run stops before each delegate: who drives it hands the call to the backend, alone
+//! or with those of other sessions, and gives back what came of it.
 
-use crate::backend::{GraphId, RunControl, State};
+use crate::backend::{Call, GraphId, RunControl, State, Ticket};
 use crate::memory::Memory;
-use crate::portable::{Call, Operator, OutType, Outs, lanes};
+use crate::portable::{Call as OperatorCall, Operator, OutType, Outs, lanes};
 use crate::program::{Inner, Instruction, Method, Place, TensorPlan, ValuePlan, show_place};
 use crate::reference::interpret::extent;
 use crate::{Error, Result, Value};
@@ -23,15 +24,35 @@ pub(crate) struct Table {
     results: Vec<Value>,
 }
 
+/// The state during a run: what the run writes is taken back unless somebody keeps it. An error and a panic that unwinds
+/// both leave by way of [`Drop`].
+struct Attempt<'a> {
+    state: &'a mut dyn State,
+    is_kept: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.state.rollback();
+        }
+    }
+}
+
 /// One run of a method.
 pub(crate) struct Execution<'a> {
     inner: &'a Inner,
     method: &'a Method,
-    state: &'a mut dyn State,
+    attempt: Attempt<'a>,
     control: RunControl,
     table: &'a mut Table,
     /// Bytes of the tensors among the values, constants apart.
     held: u64,
+    /// Where it stands: a chain, and an instruction there.
+    chain: usize,
+    at: usize,
+    /// Instructions that it may still take.
+    left: u64,
 }
 
 impl Drop for Execution<'_> {
@@ -39,6 +60,8 @@ impl Drop for Execution<'_> {
     fn drop(&mut self) {
         self.table.memory.clear();
         self.table.values.clear();
+        self.table.arguments.clear();
+        self.table.results.clear();
     }
 }
 
@@ -52,17 +75,13 @@ impl<'a> Execution<'a> {
     ) -> Execution<'a> {
         table.values.clear();
         table.values.extend(method.values.iter().map(start));
-        Execution { inner, method, state, control, table, held: 0 }
+        let left = inner.limits.executed_instructions;
+        let attempt = Attempt { state, is_kept: false };
+        Execution { inner, method, attempt, control, table, held: 0, chain: 0, at: 0, left }
     }
 
-    /// Runs all chains and puts the outputs into `outputs`, in order. What was there is the memory that they may take.
-    /// `buffers` are the program's, as they were before.
-    pub(crate) fn run(
-        &mut self,
-        inputs: &[Value],
-        buffers: &[HostTensor],
-        outputs: &mut Vec<Value>,
-    ) -> Result<()> {
+    /// Puts inputs and buffers where instructions find them. `buffers` are the program's, as they were before.
+    pub(crate) fn begin(&mut self, inputs: &[Value], buffers: &[HostTensor]) -> Result<()> {
         for &(place, number) in &self.method.buffers {
             let tensor = &buffers[number];
             self.table.memory.write(place, None, Value::Tensor(tensor.clone()), tensor.bytes().len() as u64);
@@ -71,13 +90,92 @@ impl<'a> Execution<'a> {
             self.set(value, given.clone())
                 .map_err(|error| error.at(&self.method.name, format!("input {index}")))?;
         }
-        self.run_chains(outputs)?;
+        Ok(())
+    }
+
+    /// Goes on to the next delegate, whose call is then to be had from [`Execution::call`]; `None` at the end. Of `spare`,
+    /// outputs may take the memory.
+    pub(crate) fn advance(&mut self, spare: &mut [Value]) -> Result<Option<GraphId>> {
+        let method = self.method;
+        while let Some(chain) = method.chains.get(self.chain) {
+            let Some(instruction) = chain.get(self.at) else {
+                (self.chain, self.at) = (self.chain + 1, 0);
+                continue;
+            };
+            let allowed = self.inner.limits.executed_instructions;
+            self.left = self.left.checked_sub(1).ok_or(Error::Limit {
+                what: "the number of instructions",
+                limit: "executed_instructions",
+                found: allowed.saturating_add(1),
+                allowed,
+            })?;
+            self.control.check()?;
+            if let Instruction::Delegate { graph, inputs, outputs, .. } = instruction {
+                self.control.last = self.ends_after(self.chain, self.at);
+                self.prepare(inputs, outputs, spare).map_err(|error| self.here(error))?;
+                return Ok(Some(*graph));
+            }
+            self.at = self.step(instruction).map_err(|error| self.here(error))?;
+        }
+        Ok(None)
+    }
+
+    /// The delegate's call before which the run stands.
+    pub(crate) fn call(&mut self) -> Call<'_> {
+        let Table { arguments, results, .. } = &mut *self.table;
+        let (state, control) = (&mut *self.attempt.state, &self.control);
+        Call { state, inputs: arguments, outputs: results, control, result: Ok(()) }
+    }
+
+    /// What the delegate is given.
+    pub(crate) fn arguments(&self) -> &[Value] {
+        &self.table.arguments
+    }
+
+    /// Takes what the call gave, and goes on behind it.
+    pub(crate) fn accept(&mut self, result: Result<()>) -> Result<()> {
+        result.and_then(|()| self.store_results()).map_err(|error| self.here(error))?;
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Runs to the end, its calls alone; adds a ticket for each that the backend is not done with.
+    pub(crate) fn run(&mut self, spare: &mut [Value], tickets: &mut Vec<Ticket>) -> Result<()> {
+        while let Some(graph) = self.advance(spare)? {
+            let loaded = &self.inner.loaded;
+            let mut calls = [self.call()];
+            let ticket = loaded.submit(graph, &mut calls);
+            let [Call { result, .. }] = calls;
+            let ticket = ticket.map_err(|error| self.here(error))?;
+            tickets.extend(Some(ticket).filter(|ticket| !ticket.is_done()));
+            self.accept(result)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the outputs of a run that has come to its end into `outputs`, in order.
+    pub(crate) fn take_outputs(&mut self, outputs: &mut Vec<Value>) -> Result<()> {
         outputs.clear();
         for (index, &output) in self.method.outputs.iter().enumerate() {
             let value = self.resolve(output);
             outputs.push(value.map_err(|error| error.at(&self.method.name, format!("output {index}")))?);
         }
         Ok(())
+    }
+
+    /// Keeps what the run wrote to the state.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        self.attempt.state.commit()?;
+        self.attempt.is_kept = true;
+        Ok(())
+    }
+
+    /// An error with the instruction at which it came up.
+    pub(crate) fn here(&self, error: Error) -> Error {
+        let instruction = self.method.chains.get(self.chain).and_then(|chain| chain.get(self.at));
+        let what =
+            instruction.map_or_else(String::new, |instruction| format!(" ({})", instruction.describe()));
+        error.at(&self.method.name, format!("{}{what}", show_place(self.chain, self.at)))
     }
 
     /// What the program's buffers hold after the run, by their numbers.
@@ -87,31 +185,6 @@ impl<'a> Execution<'a> {
             Ok(kept.map(|tensor| (number, tensor)))
         });
         kept.filter_map(Result::transpose).collect()
-    }
-
-    fn run_chains(&mut self, spare: &mut [Value]) -> Result<()> {
-        let allowed = self.inner.limits.executed_instructions;
-        let mut left = allowed;
-        for (number, chain) in self.method.chains.iter().enumerate() {
-            let mut at = 0;
-            while let Some(instruction) = chain.get(at) {
-                left = left.checked_sub(1).ok_or(Error::Limit {
-                    what: "the number of instructions",
-                    limit: "executed_instructions",
-                    found: allowed.saturating_add(1),
-                    allowed,
-                })?;
-                self.control.check()?;
-                if let Instruction::Delegate { .. } = instruction {
-                    self.control.last = self.ends_after(number, at);
-                }
-                at = self.step(instruction, at, spare).map_err(|error| {
-                    let place = format!("{} ({})", show_place(number, at), instruction.describe());
-                    error.at(&self.method.name, place)
-                })?;
-            }
-        }
-        Ok(())
     }
 
     /// Whether nothing but bookkeeping stands behind an instruction.
@@ -132,13 +205,11 @@ impl<'a> Execution<'a> {
         Ok(Some(HostTensor::new(buffer.dtype(), buffer.shape().to_vec(), tensor.bytes().clone())?))
     }
 
-    /// Runs one instruction; the place of the next. Of `spare`, the outputs may take the memory.
-    fn step(&mut self, instruction: &Instruction, at: usize, spare: &mut [Value]) -> Result<usize> {
+    /// Runs one instruction that is no delegate's; the place of the next.
+    fn step(&mut self, instruction: &Instruction) -> Result<usize> {
         match instruction {
             Instruction::Kernel { operator, inputs, outs } => self.kernel(operator, inputs, outs)?,
-            Instruction::Delegate { graph, inputs, outputs, .. } => {
-                self.delegate(*graph, inputs, outputs, spare)?;
-            }
+            Instruction::Delegate { .. } => {}
             Instruction::Move { from, to } => {
                 // The handle is copied, not what it points at: the target's own place is left alone.
                 let value = self.resolve(*from)?;
@@ -155,36 +226,42 @@ impl<'a> Execution<'a> {
                 }
             }
         }
-        Ok(at + 1)
+        Ok(self.at + 1)
     }
 
-    fn delegate(
-        &mut self,
-        graph: GraphId,
-        inputs: &[usize],
-        outputs: &[usize],
-        spare: &mut [Value],
-    ) -> Result<()> {
+    /// Gathers what a delegate is given, and the memory that its outputs may take.
+    fn prepare(&mut self, inputs: &[usize], outputs: &[usize], spare: &mut [Value]) -> Result<()> {
         let mut arguments = std::mem::take(&mut self.table.arguments);
         arguments.clear();
-        for &value in inputs {
+        let gathered: Result<()> = inputs.iter().try_for_each(|&value| {
             arguments.push(self.resolve(value)?);
-        }
-        let mut results = std::mem::take(&mut self.table.results);
-        results.clear();
-        results.extend(outputs.iter().map(|value| {
+            Ok(())
+        });
+        self.table.arguments = arguments;
+        gathered?;
+        self.table.results.clear();
+        self.table.results.extend(outputs.iter().map(|value| {
             let output = self.method.outputs.iter().position(|output| output == value);
             let spare = output.and_then(|output| spare.get_mut(output));
             spare.map_or(Value::None, |spare| std::mem::replace(spare, Value::None))
         }));
         self.control.held = self.bytes();
-        self.inner.loaded.run(graph, self.state, &arguments, &self.control, &mut results)?;
-        for (&value, result) in outputs.iter().zip(results.drain(..)) {
-            self.store(value, result)?;
-        }
-        arguments.clear();
-        (self.table.arguments, self.table.results) = (arguments, results);
         Ok(())
+    }
+
+    /// Writes what a delegate gave.
+    fn store_results(&mut self) -> Result<()> {
+        let Some(Instruction::Delegate { outputs, .. }) =
+            self.method.chains.get(self.chain).and_then(|chain| chain.get(self.at))
+        else {
+            return Err(Error::Invalid("the run stands before no delegate".into()));
+        };
+        let mut results = std::mem::take(&mut self.table.results);
+        let stored =
+            outputs.iter().zip(results.drain(..)).try_for_each(|(&value, result)| self.store(value, result));
+        self.table.results = results;
+        self.table.arguments.clear();
+        stored
     }
 
     fn kernel(&mut self, operator: &Operator, inputs: &[usize], outs: &[usize]) -> Result<()> {
@@ -202,7 +279,7 @@ impl<'a> Execution<'a> {
         }
         let out_types: Vec<OutType> = outs.iter().filter_map(|&out| self.out_type(out)).collect();
         self.admit(&arguments, &out_types)?;
-        let call = Call { args: &arguments, outs: &out_types, control: &self.control };
+        let call = OperatorCall { args: &arguments, outs: &out_types, control: &self.control };
         let results = operator.run(&call).map_err(|source| Error::Operator {
             arguments: arguments.iter().map(Value::describe).collect::<Vec<_>>().join(", "),
             source,

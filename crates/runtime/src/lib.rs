@@ -15,6 +15,7 @@ mod program;
 pub mod reference;
 pub mod registry;
 mod session;
+mod together;
 mod value;
 mod verified;
 mod weights;
@@ -27,7 +28,8 @@ pub use program::{
     Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, MethodInfo, Options, Program,
 };
 pub use reference::kernels::KernelError;
-pub use session::{Session, SessionOptions, SessionSnapshot};
+pub use session::{Pending, Session, SessionOptions, SessionSnapshot};
+pub use together::Lane;
 pub use value::{DeviceTensor, Value};
 pub use verified::{VerifiedGraphs, VerifiedProgram};
 pub use weights::{Multiple, WeightTotals, Weights};

@@ -1,7 +1,7 @@
-//! The backends there are, and which one is taken: what the user says, else the first that is present in a
-//! fixed order.
+//! The backends there are, and which device of which one is taken: what the user says (`mlx:0`, `cpu`), else the first
+//! that is present in a fixed order.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, DeviceId, DeviceInfo};
 use crate::reference::Reference;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -39,18 +39,72 @@ impl Registry {
         sorted
     }
 
-    /// The named backend, or else the first of the order.
-    pub fn resolve(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
+    /// The device that is meant by `name` or `name:number`; without a number the backend's first, without a name the
+    /// first device of the order.
+    pub fn resolve(&self, wanted: Option<&str>) -> Result<Target> {
         let backends = self.backends();
-        let found = match name {
-            Some(name) => backends.iter().find(|backend| backend.name() == name),
-            None => backends.first(),
+        let Some(wanted) = wanted else {
+            let mut first = backends.iter().filter_map(|backend| Target::of(backend, None));
+            return first.next().ok_or_else(|| unknown("default", &backends));
         };
-        found.map(|backend| Arc::clone(backend)).ok_or_else(|| Error::UnknownBackend {
-            name: name.unwrap_or("default").to_owned(),
-            known: backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", "),
+        let (name, number) = parse(wanted).ok_or_else(|| unknown(wanted, &backends))?;
+        let backend = backends.iter().find(|backend| backend.name() == name);
+        let backend = backend.ok_or_else(|| unknown(name, &backends))?;
+        Target::of(backend, number).ok_or_else(|| Error::UnknownDevice {
+            backend: name.to_owned(),
+            device: number.unwrap_or_default().0,
+            known: match backend.devices() {
+                devices if devices.is_empty() => "none".to_owned(),
+                devices => {
+                    let names =
+                        devices.iter().map(|device| format!("{name}:{} ({})", device.id, device.name));
+                    names.collect::<Vec<_>>().join(", ")
+                }
+            },
         })
     }
+}
+
+/// A device of a backend: what a program is loaded for.
+#[derive(Clone)]
+pub struct Target {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// One of its devices.
+    pub device: DeviceInfo,
+}
+
+impl Target {
+    fn of(backend: &Arc<dyn Backend>, number: Option<DeviceId>) -> Option<Target> {
+        let mut devices = backend.devices().into_iter();
+        let device = match number {
+            Some(number) => devices.find(|device| device.id == number)?,
+            None => devices.next()?,
+        };
+        Some(Target { backend: backend.clone(), device })
+    }
+
+    /// The backend's name.
+    pub fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+}
+
+/// The name in `name` or `name:number`.
+pub fn backend_name(wanted: &str) -> &str {
+    wanted.split_once(':').map_or(wanted, |(name, _)| name)
+}
+
+fn parse(wanted: &str) -> Option<(&str, Option<DeviceId>)> {
+    match wanted.split_once(':') {
+        Some((name, number)) => Some((name, Some(DeviceId(number.parse().ok()?)))),
+        None => Some((wanted, None)),
+    }
+}
+
+fn unknown(name: &str, backends: &[&Arc<dyn Backend>]) -> Error {
+    let known = backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ");
+    Error::UnknownBackend { name: name.to_owned(), known }
 }
 
 impl std::fmt::Debug for Registry {
@@ -62,6 +116,7 @@ impl std::fmt::Debug for Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Support;
 
     #[test]
     fn an_unknown_name_lists_what_exists() {
@@ -69,5 +124,54 @@ mod tests {
         assert_eq!(registry.resolve(None).unwrap().name(), "reference");
         let error = registry.resolve(Some("quantum")).err().unwrap();
         assert_eq!(error.to_string(), "no backend is called `quantum`; there are: reference");
+    }
+
+    #[test]
+    fn devices_are_chosen_by_number() {
+        let registry = Registry::default();
+        let target = registry.resolve(Some("reference:0")).unwrap();
+        assert_eq!((target.name(), target.device.id), ("reference", DeviceId(0)));
+        let error = registry.resolve(Some("reference:1")).err().unwrap().to_string();
+        assert_eq!(error, "backend `reference` has no device 1; there are: reference:0 (host, scalar)");
+        for wrong in ["reference:", "reference:-1", "reference:first", "quantum:0"] {
+            let error = registry.resolve(Some(wrong)).err().unwrap();
+            assert!(matches!(error, Error::UnknownBackend { .. }), "{wrong}: {error}");
+        }
+        assert_eq!((backend_name("mlx:1"), backend_name("cpu")), ("mlx", "cpu"));
+    }
+
+    /// A backend that finds nothing to compute on here.
+    struct Absent;
+
+    impl Backend for Absent {
+        fn name(&self) -> &'static str {
+            "mlx"
+        }
+
+        fn devices(&self) -> Vec<DeviceInfo> {
+            Vec::new()
+        }
+
+        fn supports(&self, _: &pteron_ir::Op<pteron_ir::Ssa>, _: &dyn pteron_ir::TypeSource) -> Support {
+            Support::Native
+        }
+
+        fn load(
+            &self,
+            _: DeviceId,
+            _: &crate::VerifiedProgram,
+            _: &crate::backend::LoadOptions,
+        ) -> Result<Arc<dyn crate::backend::Loaded>> {
+            Err(Error::Invalid("it cannot compute".into()))
+        }
+    }
+
+    #[test]
+    fn a_backend_without_a_device_is_passed_over_and_says_so_where_it_is_named() {
+        let mut registry = Registry::default();
+        registry.add(Arc::new(Absent));
+        assert_eq!(registry.resolve(None).unwrap().name(), "reference");
+        let error = registry.resolve(Some("mlx")).err().unwrap().to_string();
+        assert_eq!(error, "backend `mlx` has no device 0; there are: none");
     }
 }

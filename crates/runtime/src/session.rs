@@ -1,13 +1,14 @@
 //! A session: the state of one conversation with a program, and the running of methods over it.
 
-use crate::backend::{BufferId, Rewind, RunControl, Snapshot, State, StateOptions};
+use crate::backend::{BufferId, Rewind, RunControl, Snapshot, State, StateOptions, Ticket};
 use crate::execute::{Execution, Table};
-use crate::program::check_input;
+use crate::program::{Inner, check_input};
 use crate::value::describe_tensor;
 use crate::{CacheSpec, Error, Program, Result, Value};
 use pteron_tensor::HostTensor;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// What a session is opened with.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,53 @@ pub struct Session {
     table: Table,
     /// What a run may still take of the work that the program's limits allow.
     work: Arc<AtomicU64>,
+    /// How many runs were handed over without a wait.
+    submitted: u64,
+}
+
+/// A run of a method, and what it writes in the end.
+pub(crate) struct Run<'a> {
+    inner: &'a Inner,
+    pub(crate) execution: Execution<'a>,
+    buffers: &'a mut Vec<HostTensor>,
+}
+
+impl Run<'_> {
+    /// Takes the outputs of a run that has come to its end, and makes what it wrote permanent.
+    pub(crate) fn finish(mut self, outputs: &mut Vec<Value>) -> Result<()> {
+        self.execution.take_outputs(outputs)?;
+        let changed = self.execution.changed(self.buffers)?;
+        // Weights that changed under the run make its outputs worthless.
+        self.inner.check_files()?;
+        self.execution.keep()?;
+        for (number, tensor) in changed {
+            self.buffers[number] = tensor;
+        }
+        Ok(())
+    }
+}
+
+/// A run that was handed over ([`Session::submit`]).
+#[derive(Debug)]
+#[must_use = "errors that come late are told by `wait`"]
+pub struct Pending {
+    step: u64,
+    tickets: Vec<Ticket>,
+    cancel: Option<Arc<AtomicBool>>,
+    deadline: Option<Instant>,
+}
+
+impl Pending {
+    /// Waits until all that the run makes is there. A run that was cancelled, or that is late, says so: then its outputs are
+    /// of no use, but the session has gone on.
+    pub fn wait(self) -> Result<()> {
+        let Pending { step, tickets, cancel, deadline } = self;
+        for ticket in tickets {
+            ticket.wait_alone()?;
+        }
+        tracing::debug!(step, "read");
+        RunControl { cancel, deadline, ..RunControl::default() }.check()
+    }
 }
 
 /// The state of a session at one moment; memory is shared until either side writes.
@@ -38,28 +86,6 @@ pub struct SessionSnapshot {
     program: Program,
     state: Arc<dyn Snapshot>,
     buffers: Vec<HostTensor>,
-}
-
-/// The state during a run: what the run writes is taken back unless somebody keeps it. An error and a panic that unwinds
-/// both leave by way of [`Drop`].
-struct Attempt<'a> {
-    state: &'a mut dyn State,
-    is_kept: bool,
-}
-
-impl Attempt<'_> {
-    fn keep(mut self) {
-        self.state.commit();
-        self.is_kept = true;
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            self.state.rollback();
-        }
-    }
 }
 
 impl Session {
@@ -79,7 +105,15 @@ impl Session {
         program.check_state()?;
         let state = program.inner().loaded.new_state(&options)?;
         let buffers = program.inner().program_buffers.iter().map(|buffer| buffer.initial.clone()).collect();
-        Ok(Session { program, options, state, buffers, table: Table::default(), work: Arc::default() })
+        Ok(Session {
+            program,
+            options,
+            state,
+            buffers,
+            table: Table::default(),
+            work: Arc::default(),
+            submitted: 0,
+        })
     }
 
     /// The program that it runs.
@@ -109,6 +143,38 @@ impl Session {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
+        let mut tickets = Vec::new();
+        let mut run = self.begin(method, inputs, control)?;
+        run.execution.run(outputs, &mut tickets)?;
+        for ticket in tickets {
+            ticket.wait_alone()?;
+        }
+        run.finish(outputs)
+    }
+
+    /// Hands a method over and does not wait for it where the backend computes by itself: outputs that are still in the
+    /// making are [`Value::Device`], may be inputs of what is submitted next, and are waited for where they are read. The
+    /// session goes on from what this run will have made. An error that comes up later is told by [`Pending::wait`] and by
+    /// whoever reads an output; the session is gone then, and says so.
+    pub fn submit(
+        &mut self,
+        method: &str,
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<Pending> {
+        let mut tickets = Vec::new();
+        let mut run = self.begin(method, inputs, control)?;
+        run.execution.run(outputs, &mut tickets)?;
+        run.finish(outputs)?;
+        self.submitted += 1;
+        let step = self.submitted;
+        tracing::debug!(step, under_way = !tickets.is_empty(), "submitted");
+        Ok(Pending { step, tickets, cancel: control.cancel.clone(), deadline: control.deadline })
+    }
+
+    /// A run of a method, ready to begin.
+    pub(crate) fn begin(&mut self, method: &str, inputs: &[Value], control: &RunControl) -> Result<Run<'_>> {
         // Sessions on many threads share the program: a run touches none of its counts of holders.
         let Session { program, state, buffers, table, work, .. } = self;
         let inner = program.inner();
@@ -128,18 +194,9 @@ impl Session {
             work.store(inner.limits.work, Ordering::Relaxed);
             work.clone()
         });
-        let attempt = Attempt { state: state.as_mut(), is_kept: false };
-        let mut execution = Execution::new(inner, plan, attempt.state, control, table);
-        execution.run(inputs, buffers, outputs)?;
-        let changed = execution.changed(buffers)?;
-        drop(execution);
-        // Weights that changed under the run make its outputs worthless.
-        inner.check_files()?;
-        for (number, tensor) in changed {
-            buffers[number] = tensor;
-        }
-        attempt.keep();
-        Ok(())
+        let mut execution = Execution::new(inner, plan, state.as_mut(), control, table);
+        execution.begin(inputs, buffers)?;
+        Ok(Run { inner, execution, buffers })
     }
 
     /// The contents of a buffer.

@@ -15,6 +15,13 @@ pub trait DeviceTensor: Send + Sync + fmt::Debug {
     fn shape(&self) -> &[usize];
     /// A copy on the host; waits for whatever computes it.
     fn to_host(&self) -> Result<HostTensor>;
+    /// Where the greatest element of the last row is, along the last axis, and the first of them where several are: one
+    /// integer as a tensor of that dtype and shape, which stays there too. It is -1 where no element is the greatest: one is
+    /// not a number or infinite, or none is above negative infinity. `None` where it has to be found on the host.
+    fn argmax_last(&self, dtype: DType, shape: &[usize]) -> Result<Option<Arc<dyn DeviceTensor>>> {
+        let _ = (dtype, shape);
+        Ok(None)
+    }
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }

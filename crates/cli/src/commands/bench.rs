@@ -173,7 +173,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         model: source.name.clone(),
         file_bytes: std::fs::metadata(source.path()).map_or(0, |file| file.len()),
         backend,
-        device: device.name,
+        device: device.name.clone(),
         precision: match options.precision {
             Precision::Exact => "exact",
             Precision::Fast => "fast",

@@ -15,7 +15,7 @@ use pteron_format::pte::{BackendDelegate, Pte};
 use pteron_ir::text::Printer;
 use pteron_ir::verify::verify_module;
 use pteron_ir::{Graph, Module};
-use pteron_runtime::backend::Backend;
+use pteron_runtime::backend::{Backend, Support};
 use pteron_runtime::reference::Reference;
 use pteron_runtime::{DataFile, Options, Precision, Program, knows_operator};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = arguments.engine.options(Precision::Exact)?;
-    let backend = options.registry.resolve(options.backend.as_deref())?;
+    let backend = options.registry.resolve(options.backend.as_deref())?.backend;
     let path = &arguments.file;
     let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
     let file = match File::read(path) {
@@ -140,9 +140,11 @@ fn unsupported(graph: &Graph, backend: &dyn Backend) -> Vec<String> {
     let reference = Reference::default();
     let mut problems = Vec::new();
     graph.for_each_node(|node, _| {
-        // What a backend does not run itself it leaves to the reference.
-        let supported = backend.supports(&node.op, &graph.values);
-        if let Err(reason) = supported.or_else(|_| reference.supports(&node.op, &graph.values)) {
+        let support = match backend.supports(&node.op, &graph.values) {
+            Support::Fallback(_) => reference.supports(&node.op, &graph.values),
+            other => other,
+        };
+        if let Some(reason) = support.lack() {
             let place = node.place.map(|place| format!(" (chain {} #{})", place.chain, place.index));
             let (name, line) = (backend.name(), printer.node(node));
             let place = place.unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::home::Home;
 use pteron_registry::{Platform, Wish};
 use pteron_runtime::Options;
-use pteron_runtime::registry::{ORDER, Registry};
+use pteron_runtime::registry::{ORDER, Registry, backend_name};
 use serde::Serialize;
 
 /// A backend and what became of it.
@@ -23,7 +23,8 @@ pub(crate) struct Row {
 pub(super) fn consider(home: &Home, options: &Options) -> Vec<Row> {
     let backends = options.registry.backends();
     let present: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
-    let named = options.backend.as_deref();
+    let named = options.backend.as_deref().map(backend_name);
+    let target = options.registry.resolve(options.backend.as_deref()).ok();
     // Those that are not here are shown too, in their place.
     let mut all = ORDER.to_vec();
     all.extend(present.iter().filter(|name| !ORDER.contains(name)));
@@ -31,8 +32,11 @@ pub(super) fn consider(home: &Home, options: &Options) -> Vec<Row> {
     let first = names.iter().find(|name| present.contains(&name.as_str()));
     let taken = named.map(str::to_owned).or_else(|| first.cloned());
     let row = |name: String| {
-        let device = backends.iter().find(|backend| backend.name() == name).map(|backend| backend.device());
         let is_taken = taken.as_deref() == Some(&name);
+        let chosen =
+            target.as_ref().filter(|target| target.name() == name).map(|target| target.device.clone());
+        let first = || backends.iter().find(|backend| backend.name() == name)?.devices().into_iter().next();
+        let device = chosen.or_else(first);
         let why = match (&device, is_taken) {
             (Some(_), true) if named.is_some() => "it was named".to_owned(),
             (Some(_), true) => "the first of the order that is here".to_owned(),

@@ -71,11 +71,11 @@ pub(super) fn examine(
 ) -> Result<ModelReport, Failure> {
     let path = Path::new(model);
     let mut report = if path.exists() { of_path(path, home)? } else { of_name(model, home, options)? };
-    let backend = options.registry.resolve(options.backend.as_deref())?;
+    let target = options.registry.resolve(options.backend.as_deref())?;
     if report.backend.is_empty() {
-        report.backend = backend.name().to_owned();
+        report.backend = target.name().to_owned();
     }
-    report.available_bytes = backend.device().memory_bytes.or(machine.free_memory_bytes);
+    report.available_bytes = target.device.memory_bytes.or(machine.free_memory_bytes);
     match report.program.clone() {
         Some(program) => measure(&mut report, Path::new(&program), options)?,
         None => {

@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use bars::Bars;
 use directories::ProjectDirs;
 use pteron_registry::{Installed, Network, Platform, Registry, Resolution, Store, Variant, Wish};
+use pteron_runtime::registry::backend_name;
 use std::path::{Path, PathBuf};
 
 /// The environment variable that names one folder for models, settings and the history of chats.
@@ -51,6 +52,7 @@ impl Home {
         backend: Option<&str>,
         present: &[&str],
     ) -> Result<Resolution<'_>, Failure> {
+        let backend = backend.map(backend_name);
         let mut present = present.to_vec();
         present.extend(backend);
         Ok(self.registry.resolve(name, &Wish { platform: Platform::here(), backend, present: &present })?)

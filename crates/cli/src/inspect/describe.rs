@@ -147,7 +147,7 @@ fn delegate(delegate: &pteron_runtime::DelegateInfo) -> Delegate {
         payload_bytes: delegate.payload_bytes,
         nodes: ops.values().sum(),
         ops,
-        fallbacks: delegate.fallbacks.iter().map(|(op, why)| ((*op).to_owned(), why.clone())).collect(),
+        fallbacks: delegate.fallbacks.iter().map(|(op, why)| ((*op).to_owned(), why.to_string())).collect(),
     }
 }
 
@@ -190,7 +190,7 @@ fn memory(program: &Program) -> Memory {
         .map(|method| (method.name.clone(), program.run_bytes(&method.name).ok().flatten()));
     Memory {
         backend: backend.to_owned(),
-        device: device.name,
+        device: device.name.clone(),
         mapped_bytes: report.mapped_bytes,
         packed_bytes: report.packed_bytes,
         state_bytes: program.state_bytes(),

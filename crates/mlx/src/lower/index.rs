@@ -1,12 +1,14 @@
 //! Ops that pick and place elements by index tensors. An index may be negative once. One that is still outside its
-//! axis would read or write whatever lies there: it is replaced by 0, and a guard tells of it after the run.
+//! axis would read or write whatever lies there: it is an error where the host knows it ([`Known`]), else it is replaced by
+//! 0, and a guard tells of it after the run.
 
 use super::elementwise::as_type;
 use super::shape::{axis_of, part};
-use super::{Guard, Lowered, Operands};
+use super::{Guard, Lowered, Operands, TakenIndices};
 use crate::calls::Call;
 use crate::error::{MlxError, invalid};
 use crate::ffi::Array;
+use crate::known::{Known, Verdict};
 use pteron_ir::ValueId;
 use pteron_ir::op::{IndexArg, IntArg};
 use pteron_tensor::{DType, Scalar};
@@ -14,47 +16,69 @@ use pteron_tensor::{DType, Scalar};
 /// Indices into an axis of `size`, from which `room` elements must be left: counted from the front, in range, as i32.
 /// A negative one counts from the end.
 pub(super) fn checked(on: &mut Operands<'_>, indices: ValueId, size: usize, room: usize) -> Lowered {
-    let number = |value: i64| on.constant(Scalar::Int(value), DType::I64);
-    let wide = on.cast(on.array(indices)?, DType::I64)?;
-    let counted = on.mlx.one(Call::Add, &[&wide, &number(size as i64)?], &[])?;
-    let negative = on.mlx.one(Call::Less, &[&wide, &number(0)?], &[])?;
-    let from_front = on.mlx.one(Call::Where, &[&negative, &counted, &wide], &[])?;
-    in_range(on, indices, &wide, &from_front, size, room)
+    let from_front = |on: &Operands<'_>, wide: &Array| {
+        let number = |value: i64| on.constant(Scalar::Int(value), DType::I64);
+        let counted = on.mlx.one(Call::Add, &[wide, &number(size as i64)?], &[])?;
+        let negative = on.mlx.one(Call::Less, &[wide, &number(0)?], &[])?;
+        on.mlx.one(Call::Where, &[&negative, &counted, wide], &[])
+    };
+    in_range(on, indices, Axis { least: -(size as i64), size, room }, from_front)
 }
 
 /// Indices that count from the front alone: of matrices in a batch, of rows in a table of blocks.
 pub(super) fn checked_from_front(on: &mut Operands<'_>, indices: ValueId, size: usize) -> Lowered {
-    let wide = on.cast(on.array(indices)?, DType::I64)?;
-    in_range(on, indices, &wide, &wide, size, 1)
+    in_range(on, indices, Axis { least: 0, size, room: 1 }, |_, wide| wide.share())
 }
 
-/// Replaces what is outside by 0, and sets up the guard that tells of it.
+/// What indices are held to.
+struct Axis {
+    least: i64,
+    size: usize,
+    /// Elements that must be left from each index on.
+    room: usize,
+}
+
+/// Replaces what is outside by 0, and sets up the guard that tells of it, unless the host knows.
 fn in_range(
     on: &mut Operands<'_>,
     indices: ValueId,
-    wide: &Array,
-    from_front: &Array,
-    size: usize,
-    room: usize,
+    Axis { least, size, room }: Axis,
+    from_front: impl Fn(&Operands<'_>, &Array) -> Lowered,
 ) -> Lowered {
-    let ty = on.ty(indices)?;
+    let tensor = on.tensor(indices)?;
     if size < room {
         return invalid(format!("{room} elements of an axis of size {size}"));
     }
+    let most = size as i64 - room as i64;
+    let problem = format!("index {{}} is outside an axis of size {size}");
+    let wide = on.cast(on.array(indices)?, DType::I64)?;
+    // Negative ones leave as much room as is left from where they point at.
+    let verdict = tensor.known.as_ref().filter(|_| room == 1).map(|known| known.verdict(least, most));
+    match verdict {
+        Some(Verdict::Inside) if least == 0 => return on.cast(&wide, DType::I32),
+        Some(Verdict::Inside) => return on.cast(&from_front(on, &wide)?, DType::I32),
+        Some(Verdict::Outside(found)) => return invalid(problem.replace("{}", &found.to_string())),
+        Some(Verdict::Unknown) | None => {}
+    }
+    let from_front = from_front(on, &wide)?;
     let number = |value: i64| on.constant(Scalar::Int(value), DType::I64);
     let zero = number(0)?;
-    let before = on.mlx.one(Call::Less, &[from_front, &zero], &[])?;
-    let beyond = on.mlx.one(Call::Greater, &[from_front, &number(size as i64 - room as i64)?], &[])?;
+    let before = on.mlx.one(Call::Less, &[&from_front, &zero], &[])?;
+    let beyond = on.mlx.one(Call::Greater, &[&from_front, &number(most)?], &[])?;
     let outside = on.mlx.one(Call::LogicalOr, &[&before, &beyond], &[])?;
-    let safe = on.mlx.one(Call::Where, &[&outside, &zero, from_front], &[])?;
-    if ty.count() > 0 {
-        let wrong = on.mlx.one(Call::Where, &[&outside, wide, &number(Guard::FINE)?], &[])?;
-        let axes: Vec<i64> = (0..ty.shape.len() as i64).collect();
+    let safe = on.mlx.one(Call::Where, &[&outside, &zero, &from_front], &[])?;
+    if tensor.ty.count() > 0 {
+        let wrong = on.mlx.one(Call::Where, &[&outside, &wide, &number(Guard::FINE)?], &[])?;
+        let axes: Vec<i64> = (0..tensor.ty.shape.len() as i64).collect();
         let found = match axes.is_empty() {
             true => wrong,
             false => on.mlx.one(Call::Max, &[&wrong], &[&[0], axes.as_slice()].concat())?,
         };
-        on.guards.push(Guard { found, problem: format!("index {{}} is outside an axis of size {size}") });
+        let taken = match (&tensor.known, room) {
+            (Some(Known::Taken(number)), 1) => Some(TakenIndices { number: *number, least, most }),
+            _ => None,
+        };
+        on.guards.push(Guard { found, problem, taken });
     }
     on.cast(&safe, DType::I32)
 }

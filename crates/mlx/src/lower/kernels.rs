@@ -112,7 +112,8 @@ pub(super) fn check_steps(on: &mut Operands<'_>, steps: ValueId, count: usize) -
     let told = on.cast(on.array(steps)?, DType::I64)?;
     let wrong = on.call(Call::NotEqual, &told, &number(count as i64)?)?;
     let found = on.mlx.one(Call::Where, &[&wrong, &told, &number(Guard::FINE)?], &[])?;
-    on.guards.push(Guard { found, problem: format!("T is {{}}, not the {count} time steps of q") });
+    let problem = format!("T is {{}}, not the {count} time steps of q");
+    on.guards.push(Guard { found, problem, taken: None });
     Ok(())
 }
 

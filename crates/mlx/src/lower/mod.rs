@@ -19,7 +19,7 @@ pub(crate) use elementwise::scalar_tensor;
 
 use crate::calls::{Call, Mlx};
 use crate::error::{MlxError, invalid};
-use crate::ffi::{Array, Attributes, DeviceKind, Ready};
+use crate::ffi::{Array, Attributes, DeviceKind, Shared};
 use crate::values::{ArrayType, Tensor, Values};
 use linear::Axes;
 use pteron_ir::op::{FloatArg, IntArg};
@@ -33,6 +33,17 @@ pub(crate) struct Guard {
     pub(crate) found: Array,
     /// What is wrong then, with `{}` in the number's place.
     pub(crate) problem: String,
+    /// What it looks at, where that is what a compiled piece takes.
+    pub(crate) taken: Option<TakenIndices>,
+}
+
+/// Indices that a compiled piece takes, and what they are held to: who calls it may know them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenIndices {
+    /// Their place among what the piece takes.
+    pub(crate) number: usize,
+    pub(crate) least: i64,
+    pub(crate) most: i64,
 }
 
 impl Guard {
@@ -483,6 +494,6 @@ pub(crate) fn draw(on: &Operands<'_>, key: &Array, width: i32) -> Result<(Array,
 }
 
 /// The key of a generator at its seed.
-pub(crate) fn key_of(mlx: &Mlx, seed: u64) -> Result<Ready, MlxError> {
+pub(crate) fn key_of(mlx: &Mlx, seed: u64) -> Result<Shared, MlxError> {
     mlx.place(&elementwise::random_key(seed)?)
 }

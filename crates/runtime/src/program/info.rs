@@ -1,6 +1,6 @@
 //! What a program says about itself: methods, their inputs and outputs, delegates, buffers.
 
-use crate::backend::{BufferId, GraphId};
+use crate::backend::{BufferId, GraphId, Lack};
 use indexmap::IndexMap;
 use pteron_ir::Module;
 use pteron_tensor::DType;
@@ -67,7 +67,7 @@ pub struct DelegateInfo {
     /// Bytes of the payload.
     pub payload_bytes: u64,
     /// Ops that the backend leaves to the reference backend, with the reason.
-    pub fallbacks: IndexMap<&'static str, String>,
+    pub fallbacks: IndexMap<&'static str, Lack>,
 }
 
 /// A buffer that every session keeps.

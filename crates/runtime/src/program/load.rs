@@ -10,7 +10,7 @@ use super::method::{Method, Source, ValuePlan, operator_name};
 use super::tensors::TensorPlan;
 use super::{BufferInfo, DelegateInfo, Inner, MethodInfo, Options};
 use crate::backend::{
-    Backend, BufferId, DelegateGraph, GraphId, LoadMode, LoadOptions, ProgramGraphs, Scope,
+    Backend, BufferId, DelegateGraph, GraphId, Lack, LoadMode, LoadOptions, ProgramGraphs, Scope, Support,
 };
 use crate::error::UnsupportedOp;
 use crate::reference::Reference;
@@ -58,8 +58,8 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     }
     let graphs = VerifiedGraphs::new(ProgramGraphs { file: files.name.clone(), graphs })?;
 
-    let backend = options.registry.resolve(options.backend.as_deref())?;
-    let fallbacks = plan_ops(&graphs, backend.as_ref())?;
+    let target = options.registry.resolve(options.backend.as_deref())?;
+    let fallbacks = plan_ops(&graphs, target.backend.as_ref())?;
     let mut weights = gather_weights(files, &graphs)?;
     init::run_all(&graphs, &mut weights, limits)?;
 
@@ -102,13 +102,13 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     let weights = Arc::new(weights);
     let load_options = LoadOptions { limits: limits.clone(), precision: options.precision, mode };
     let verified = VerifiedProgram::new(graphs.clone(), weights.clone())?;
-    let loaded = backend.load(&verified, &load_options)?;
+    let loaded = target.backend.load(target.device.id, &verified, &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);
     Ok(Inner {
         name: files.name.clone(),
         limits: limits.clone(),
-        backend,
+        target,
         loaded,
         mode,
         weights,
@@ -175,28 +175,32 @@ fn read_delegate(
     Ok(Delegate { module, payload_bytes })
 }
 
-/// Asks the backend about every node. What it does not run falls back to the reference; what that does not run
-/// either is an error now.
-fn plan_ops(
-    graphs: &ProgramGraphs,
-    backend: &dyn Backend,
-) -> Result<HashMap<GraphId, IndexMap<&'static str, String>>> {
+/// By graph: the ops that the backend leaves to another, and why.
+type Fallbacks = HashMap<GraphId, IndexMap<&'static str, Lack>>;
+
+/// Asks the backend about every node. What it leaves to the reference is noted; what neither runs is an error now. Init
+/// graphs are the reference's.
+fn plan_ops(graphs: &ProgramGraphs, backend: &dyn Backend) -> Result<Fallbacks> {
     let reference = Reference::default();
-    let mut fallbacks: HashMap<GraphId, IndexMap<&'static str, String>> = HashMap::new();
+    let mut fallbacks = Fallbacks::new();
     for (index, graph) in graphs.graphs.iter().enumerate() {
         let module = &graph.module;
-        for (part, is_init) in module.init.iter().map(|init| (init, true)).chain([(&module.main, false)]) {
+        let init = module.init.iter().map(|init| (init, &reference as &dyn Backend));
+        for (part, asked) in init.chain([(&module.main, backend)]) {
             let mut refused = None;
             part.for_each_node(|node, _| {
-                let own = if is_init { Err(String::new()) } else { backend.supports(&node.op, &part.values) };
-                let Err(reason) = own else { return };
-                match reference.supports(&node.op, &part.values) {
-                    Ok(()) if is_init => {}
-                    Ok(()) => {
-                        fallbacks.entry(GraphId(index)).or_default().insert(node.op.spec().name, reason);
-                    }
-                    Err(reason) => refused = refused.take().or(Some((node, reason))),
-                }
+                let lack = match asked.supports(&node.op, &part.values) {
+                    Support::Native => return,
+                    Support::No(lack) => lack,
+                    Support::Fallback(lack) => match reference.supports(&node.op, &part.values) {
+                        Support::Native => {
+                            fallbacks.entry(GraphId(index)).or_default().insert(node.op.spec().name, lack);
+                            return;
+                        }
+                        Support::Fallback(lack) | Support::No(lack) => lack,
+                    },
+                };
+                refused = refused.take().or(Some((node, lack)));
             });
             if let Some((node, reason)) = refused {
                 return Err(Error::UnsupportedOp(Box::new(UnsupportedOp {

@@ -19,7 +19,7 @@ pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 
 use crate::backend::{Backend, DeviceInfo, LoadMode, Loaded, MemoryReport, Placement, Precision};
-use crate::registry::Registry;
+use crate::registry::{Registry, Target};
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
 use files::Files;
 use indexmap::IndexMap;
@@ -35,7 +35,8 @@ use std::sync::Arc;
 /// How a program is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The backend's name; `None` takes the first of the registry's order.
+    /// The backend's name, or its name and the number of a device (`mlx:1`); `None` takes the first of the registry's
+    /// order.
     pub backend: Option<String>,
     /// The backends to choose from.
     pub registry: Registry,
@@ -74,7 +75,7 @@ pub struct Program(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) limits: Limits,
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) target: Target,
     pub(crate) loaded: Arc<dyn Loaded>,
     pub(crate) weights: Arc<Weights>,
     /// In the order of `infos`.
@@ -115,7 +116,7 @@ impl Program {
     /// Opens and loads a `.pte` file (or the program inside a `.bpte`) and the `.ptd` files that go with it: mapped, or
     /// read into memory of their own.
     pub fn open(path: &Path, data: &[&Path], options: &Options) -> Result<Program> {
-        let backend = options.registry.resolve(options.backend.as_deref())?;
+        let backend = options.registry.resolve(options.backend.as_deref())?.backend;
         let mode = open_mode(options.placement, backend.as_ref(), path, data);
         let mut mapped = Vec::new();
         let mut read = |path: &Path| {
@@ -135,7 +136,7 @@ impl Program {
     /// Loads a program from memory; `name` stands for the file in errors.
     pub fn load(name: &str, program: Bytes, data: &[DataFile], options: &Options) -> Result<Program> {
         let program = DataFile { name: name.to_owned(), bytes: program };
-        let backend = options.registry.resolve(options.backend.as_deref())?;
+        let backend = options.registry.resolve(options.backend.as_deref())?.backend;
         match options.placement {
             Placement::Fixed(LoadMode::Copy) if backend.reads_in_place() => {
                 let data = data.iter().map(DataFile::copied).collect::<Result<Vec<_>>>()?;
@@ -185,9 +186,9 @@ impl Program {
         &self.0.name
     }
 
-    /// The backend that runs it.
-    pub fn backend(&self) -> (&'static str, DeviceInfo) {
-        (self.0.backend.name(), self.0.backend.device())
+    /// The backend that runs it, and the device there.
+    pub fn backend(&self) -> (&'static str, &DeviceInfo) {
+        (self.0.target.name(), &self.0.target.device)
     }
 
     /// Where its weights live.

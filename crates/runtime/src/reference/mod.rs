@@ -23,8 +23,8 @@ pub use kernels::metal::{KnownKernel, recognise_in as known_kernel};
 pub use liveness::BlockLife;
 
 use crate::backend::{
-    Backend, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State,
-    StateOptions,
+    Backend, DeviceId, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl,
+    State, StateOptions, Support,
 };
 use crate::{Error, Result, Value, VerifiedProgram, Weights};
 use interpret::Context;
@@ -45,18 +45,18 @@ impl Backend for Reference {
         "reference"
     }
 
-    fn device(&self) -> DeviceInfo {
-        DeviceInfo { name: "host, scalar".into(), ..DeviceInfo::default() }
+    fn devices(&self) -> Vec<DeviceInfo> {
+        vec![DeviceInfo { name: "host, scalar".into(), ..DeviceInfo::default() }]
     }
 
-    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Result<(), String> {
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support {
         match op {
-            Op::MetalKernel { .. } => kernels::metal::recognise_in(op, types).map(drop),
-            _ => Ok(()),
+            Op::MetalKernel { .. } => Support::of_source(kernels::metal::recognise_in(op, types)),
+            _ => Support::Native,
         }
     }
 
-    fn load(&self, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
+    fn load(&self, _: DeviceId, program: &VerifiedProgram, options: &LoadOptions) -> Result<Arc<dyn Loaded>> {
         let (graphs, weights) = (program.graphs().clone(), program.weights().clone());
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
         for (index, graph) in graphs.graphs.iter().enumerate() {

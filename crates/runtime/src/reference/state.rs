@@ -130,10 +130,11 @@ impl State for ReferenceState {
         Ok(())
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self) -> Result<()> {
         if let Some(pending) = self.pending.take() {
             self.committed = pending;
         }
+        Ok(())
     }
 
     fn rollback(&mut self) {

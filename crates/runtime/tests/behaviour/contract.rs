@@ -9,7 +9,7 @@ use pteron_tensor::HostTensor;
 use std::sync::Arc;
 
 fn backend() -> Arc<dyn pteron_runtime::backend::Backend> {
-    crate::registry().resolve(None).unwrap()
+    crate::registry().resolve(None).unwrap().backend
 }
 
 /// Adds its input to a buffer of so many elements.

@@ -4,3 +4,4 @@ mod contract;
 mod panics;
 mod programs;
 mod sessions;
+mod together;

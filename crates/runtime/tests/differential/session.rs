@@ -142,7 +142,7 @@ fn runs(
     led.failed |= failed;
     for side in sides {
         match way.kept && !failed {
-            true => side.trial.state.commit(),
+            true => side.trial.state.commit().unwrap(),
             false => side.trial.state.rollback(),
         }
     }

@@ -5,7 +5,8 @@
 
 use pteron_ir::{Graph, Module};
 use pteron_runtime::backend::{
-    Backend, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, State, StateOptions,
+    Backend, DelegateGraph, DeviceId, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, State,
+    StateOptions,
 };
 use pteron_runtime::{BufferId, Result, Scope, Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
@@ -32,7 +33,7 @@ pub(crate) fn load(
     });
     let graphs = ProgramGraphs { file: "graphs".into(), graphs: delegates.collect() };
     let program = VerifiedProgram::new(VerifiedGraphs::new(graphs)?, Arc::new(weights))?;
-    backend.load(&program, &LoadOptions::default())
+    backend.load(DeviceId::default(), &program, &LoadOptions::default())
 }
 
 /// A program and the state of one session.
@@ -62,7 +63,7 @@ impl Trial {
     /// Runs one graph and commits; an error leaves the state alone.
     pub(crate) fn run(&mut self, graph: usize, inputs: &[Value]) -> Result<Vec<Value>> {
         let outputs = self.run_pending(graph, inputs, &RunControl::default())?;
-        self.state.commit();
+        self.state.commit()?;
         Ok(outputs)
     }
 

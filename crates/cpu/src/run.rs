@@ -66,7 +66,7 @@ impl Run<'_> {
     /// A tensor to read.
     pub(crate) fn view(&self, value: ValueId) -> Result<View<'_>, NodeError> {
         let slot = self.slot(value);
-        if slot.data.is_null() && slot.layout.len() > 0 {
+        if slot.data.is_null() && !slot.layout.is_empty() {
             return Err(NodeError::Kernel(KernelError::Unset));
         }
         let dtype = self.dtype(value)?;
@@ -79,7 +79,7 @@ impl Run<'_> {
     /// A tensor to write.
     pub(crate) fn target(&self, value: ValueId) -> Result<ViewMut<'_>, NodeError> {
         let slot = self.slot(value);
-        if slot.data.is_null() && slot.layout.len() > 0 {
+        if slot.data.is_null() && !slot.layout.is_empty() {
             return Err(NodeError::Kernel(KernelError::Unset));
         }
         let dtype = self.dtype(value)?;

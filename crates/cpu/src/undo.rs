@@ -44,7 +44,7 @@ impl Undo {
         else {
             return;
         };
-        if layout.len() == 0 {
+        if layout.is_empty() {
             return;
         }
         let dtype = region.dtype();

@@ -8,15 +8,19 @@
 
 mod arena;
 mod groups;
+mod hazards;
 mod layout;
 mod lifetimes;
 mod make;
+mod numbers;
 mod plan;
 mod types;
 
 pub use groups::{Groups, Join};
+pub use hazards::barriers;
 pub use layout::{Layout, MAX_RANK};
 pub use lifetimes::{Life, Lifetimes, Sharing};
 pub use make::{Lower, Made, Numbered, Options, Planner, make};
-pub use plan::{BufferWrite, Plan, PlanError, RunMemory, Storage};
+pub use numbers::{Arithmetic, HostNumbers, NumberError, Origin, arithmetic};
+pub use plan::{Access, BufferWrite, Plan, PlanError, RunMemory, Storage};
 pub use types::{Types, counted};

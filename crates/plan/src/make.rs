@@ -3,6 +3,7 @@
 
 use crate::arena::{self, Span};
 use crate::groups::{Groups, Join};
+use crate::hazards::Touching;
 use crate::layout::Layout;
 use crate::lifetimes::{Lifetimes, Sharing};
 use crate::plan::{BufferWrite, Plan, PlanError, RunMemory, Storage};
@@ -10,6 +11,7 @@ use crate::types::Types;
 use pteron_ir::liveness::Tick;
 use pteron_ir::{Block, Effect, Graph, Node, Op, RuleError, ValueId};
 use pteron_tensor::DType;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A value whose size depends on data gets planned memory up to this bound; above it, memory that grows with use.
@@ -82,8 +84,9 @@ pub struct Planner<'p, L> {
     pub depth: usize,
     /// The backend's own.
     pub lower: L,
-    /// Scratch asked for so far.
+    /// Scratch asked for so far, and the nodes that use each piece.
     scratch: Vec<Span>,
+    uses: HashMap<usize, Vec<usize>>,
 }
 
 impl<L> Planner<'_, L> {
@@ -125,7 +128,14 @@ impl<L> Planner<'_, L> {
     /// Memory from when a node runs to a later moment.
     pub fn reserve_until(&mut self, node: usize, to: Tick, bytes: usize) -> usize {
         let from = self.lifetimes.at(node);
-        self.reserve_span(Span { from, to: to.max(from), bytes })
+        let scratch = self.reserve_span(Span { from, to: to.max(from), bytes });
+        self.reuse(node, scratch);
+        scratch
+    }
+
+    /// Notes that a node uses what an earlier one has reserved, and left there for it.
+    pub fn reuse(&mut self, node: usize, scratch: usize) {
+        self.uses.entry(node).or_default().push(scratch);
     }
 
     fn reserve_span(&mut self, span: Span) -> usize {
@@ -158,11 +168,12 @@ pub fn make<L: Lower>(
         depth: 0,
         lower,
         scratch: Vec::new(),
+        uses: HashMap::new(),
     };
     let (numbers, steps): (Vec<usize>, Vec<L::Step>) =
         steps(&mut planner, &graph.body, &mut 0).into_iter().unzip();
     let writes = buffer_writes(graph, &mut planner);
-    let (scratch, lower) = (planner.scratch, planner.lower);
+    let (scratch, uses, lower) = (planner.scratch, planner.uses, planner.lower);
 
     let Placing { mut storage, mut heaps, planned, mut spans } = placing;
     spans.extend(&scratch);
@@ -187,6 +198,14 @@ pub fn make<L: Lower>(
         let ends = keep_apart(&mut storage, &mut heaps, places.collect(), &spans);
         deaths = deaths_by_step(ends, &numbers, &lifetimes);
     }
+    let touching = Touching {
+        lifetimes: &lifetimes,
+        groups: &groups,
+        storage: &storage,
+        values: graph.values.len(),
+        scratch: uses,
+    };
+    let accesses = touching.accesses(graph, &numbers);
     let changed = (graph.buffers.iter().enumerate())
         .map(|(index, buffer)| {
             writes.iter().any(|write| write.buffer == index) || buffer.update != buffer.value
@@ -204,6 +223,7 @@ pub fn make<L: Lower>(
         heaps,
         memory: options.memory,
         deaths,
+        accesses,
         changed,
         writes,
         draws,

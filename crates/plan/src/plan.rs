@@ -51,6 +51,17 @@ pub struct BufferWrite {
     pub staging: Option<usize>,
 }
 
+/// What a step does to memory. Places are those of the plan: in the region by bytes, all others as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// What it reads.
+    pub reads: Vec<Storage>,
+    /// What it writes; an update in place both reads and writes.
+    pub writes: Vec<Storage>,
+    /// Whether it also changes what lies in no value: the off-graph cache, the random generator.
+    pub has_effect: bool,
+}
+
 /// Everything that is decided before a run, but for the steps, which are the backend's.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -70,6 +81,8 @@ pub struct Plan {
     pub memory: RunMemory,
     /// With separate memory: by step, the heaps that nobody needs when it has run.
     pub deaths: Vec<Vec<usize>>,
+    /// By step: which memory it touches.
+    pub accesses: Vec<Access>,
     /// Buffers that a run changes, in place or at its end.
     pub changed: Vec<bool>,
     /// Buffers that do not hold their new contents when the last step has run.

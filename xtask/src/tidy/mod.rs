@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: what the pages promise about the sources, held against the sources. It reads text and compiles
 //! nothing, so it runs with every change. The rules take a tree of names and contents, so that tests can make one up.
 
+mod order;
 mod page;
 mod sources;
 mod text;
@@ -18,8 +19,9 @@ use text::Source;
 /// Hold ARCHITECTURE.md and the rules of the house to the sources.
 ///
 /// Paths and commands that pages name exist; crates use those that the page lists for them and no other; what a crate "never
-/// knows of" is not in its sources; libraries do not print, read the environment or exit; `unsafe` stands only where the
-/// page says, with its reason; files are short, and nothing is left for later. The last line is `tidy: N files, N faults`.
+/// knows of" is not in its sources; modules whose order the page gives import nothing above them; libraries do not print,
+/// read the environment or exit; `unsafe` stands only where the page says, with its reason; files are short, and nothing is
+/// left for later. The last line is `tidy: N files, N faults`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -39,6 +41,7 @@ fn faults(tree: &Tree) -> Vec<String> {
     let commands: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     let mut faults = page::faults(tree, &commands);
     faults.extend(sources::faults(tree));
+    faults.extend(order::faults(tree));
     faults
 }
 
@@ -124,6 +127,8 @@ mod tests {
     fn this_tree_is_tidy() {
         let tree = Tree::read(workspace::root()).unwrap();
         assert!(tree.crates().len() > 10 && tree.sources.len() > 300, "{} sources", tree.sources.len());
+        let ordered: Vec<String> = order::orders(&tree).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(ordered, ["plan", "cpu"]);
         let faults = faults(&tree);
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }

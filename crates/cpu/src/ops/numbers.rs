@@ -2,13 +2,11 @@
 
 use super::lowering::{Compiled, Numbered};
 use crate::fault::invalid;
-use crate::run::Run;
 use crate::step::Kernel;
 use half::{bf16, f16};
-use pteron_ir::op::IntArg;
-use pteron_ir::{Op, ValueId};
+use pteron_ir::Op;
 use pteron_kernels::view::View;
-use pteron_plan::counted;
+use pteron_plan::{arithmetic, counted};
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, Scalar};
 
@@ -29,35 +27,19 @@ pub(super) fn compile(node: &Numbered) -> Option<Compiled> {
             );
             Ok(())
         }),
-        Op::AddInt { a, b } => two(result, a, b, i64::checked_add),
-        Op::SubtractInt { a, b } => two(result, a, b, i64::checked_sub),
-        Op::MultiplyInt { a, b } => two(result, a, b, i64::checked_mul),
-        Op::FloorDivideInt { a, b } => two(result, a, b, floor_divide),
-        Op::ModInt { a, b } => two(result, a, b, |a, b| a.checked_sub(floor_divide(a, b)?.checked_mul(b)?)),
-        _ => return None,
+        op => {
+            let ([a, b], apply) = arithmetic(&op)?;
+            Box::new(move |run| {
+                let (a, b) = (run.int(&a), run.int(&b));
+                let number = apply(a, b);
+                let number =
+                    number.ok_or_else(|| invalid(format!("{a} and {b} give no integer of 32 bits")))?;
+                run.set_number(result, Scalar::Int(number));
+                Ok(())
+            })
+        }
     };
     Some(Compiled::Whole(kernel))
-}
-
-/// On the wire integers have 32 bits.
-fn two(
-    result: ValueId,
-    a: IntArg<ValueId>,
-    b: IntArg<ValueId>,
-    apply: impl Fn(i64, i64) -> Option<i64> + Send + Sync + 'static,
-) -> Kernel {
-    Box::new(move |run: &mut Run<'_>| {
-        let (a, b) = (run.int(&a), run.int(&b));
-        let number = apply(a, b).filter(|&number| i32::try_from(number).is_ok());
-        let number = number.ok_or_else(|| invalid(format!("{a} and {b} give no integer of 32 bits")))?;
-        run.set_number(result, Scalar::Int(number));
-        Ok(())
-    })
-}
-
-fn floor_divide(a: i64, b: i64) -> Option<i64> {
-    let quotient = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
 /// The one element of a tensor, floats truncated; an error where it does not fit 32 bits.

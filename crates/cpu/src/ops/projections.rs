@@ -95,7 +95,7 @@ pub(super) fn projections(planner: &mut Planner<'_>, node: &Numbered) -> Option<
         return None;
     }
     Some(Compiled::Compute(Box::new(move |run| {
-        if results.iter().all(|&result| run.slot(result).layout.len() == 0) {
+        if results.iter().all(|&result| run.slot(result).layout.is_empty()) {
             return Ok(());
         }
         parts.prepare(run)?;

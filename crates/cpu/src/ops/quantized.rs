@@ -157,6 +157,7 @@ pub(super) fn prepared_input(
     }
     let known = planner.lower.inputs.iter().find(|(value, of, _)| *value == x && *of == layout);
     if let Some(&(_, _, scratch)) = known {
+        planner.reuse(node.number, scratch);
         return (scratch, false);
     }
     let last = planner.lifetimes.life(x).to;

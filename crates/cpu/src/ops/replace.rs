@@ -54,7 +54,7 @@ impl Range {
             run.slot(self.result).layout.slice(axis, range).ok_or_else(|| invalid("no such axis"))?;
         let copied = if self.in_place { region.len() } else { region.len() + whole.layout.len() };
         run.control.charge(copied as u64 + 1).map_err(of_run)?;
-        if region.len() == 0 {
+        if region.is_empty() {
             return Ok(None);
         }
         moved(run, self.result, offset, Some(region)).map(Some)

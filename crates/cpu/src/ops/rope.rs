@@ -81,7 +81,10 @@ impl Turning {
         let known = planner.lower.tables.get(&key).copied().filter(|_| shared);
         let fills = known.is_none();
         let scratch = match known {
-            Some(scratch) => scratch,
+            Some(scratch) => {
+                planner.reuse(node.number, scratch);
+                scratch
+            }
             None if shared => {
                 let scratch = planner.reserve_until(node.number, Tick::END, bytes);
                 planner.lower.tables.insert(key, scratch);

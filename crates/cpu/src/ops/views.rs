@@ -25,7 +25,7 @@ pub(super) fn moved(
     let layout = layout.ok_or_else(|| invalid("more axes than a view can have"))?;
     let bytes = offset * run.dtype(source)?.size() as isize;
     // An empty view points at nothing.
-    let data = if layout.len() == 0 { slot.data } else { slot.data.wrapping_offset(bytes) };
+    let data = if layout.is_empty() { slot.data } else { slot.data.wrapping_offset(bytes) };
     Ok(Slot { data, layout })
 }
 

@@ -155,7 +155,7 @@ pub(crate) struct Shared {
     landed: AtomicBool,
 }
 
-// SAFETY: the array's descriptor has no primitive and no inputs: MLX takes them off what it is handed over, and arrays of
+// The array's descriptor has no primitive and no inputs: MLX takes them off what it is handed over, and arrays of
 // data have none. While it is computed (MLX 0.32: the status "evaluated", and an event), `eval_impl`, `array::wait` and
 // `is_available` may write to its status and event: that happens under the lock of the thread that handed it over
 // ([`Home`]), which is the only one that computes over it before it has landed; others land it first (`Shared::enter`),
@@ -164,6 +164,8 @@ pub(crate) struct Shared {
 // only where descriptor and data have one holder, which a handle keeps from being so. Both are held by
 // `std::shared_ptr`, which counts atomically; handles are released by whoever holds the `Shared` last, after all others
 // have let go of it, and what a stream still computes with is held by the stream.
+//
+// SAFETY: all of the above.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}

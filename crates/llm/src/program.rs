@@ -7,7 +7,8 @@
 use crate::caches::Caches;
 use crate::signature::{Gives, Signature};
 use crate::{LlmError, Result};
-use pteron_runtime::{MethodInfo, Program, Value};
+use pteron_runtime::{BufferId, BufferInfo, MethodInfo, Program, Value};
+use pteron_tensor::DType;
 use std::sync::Arc;
 
 /// Names that a context goes by. `get_max_seq_len` comes last: in some files it is the largest input of one call.
@@ -15,6 +16,10 @@ const CONTEXT: [&str; 3] = ["get_max_context_len", "get_max_ctx_len", "get_max_s
 
 /// Names that a bound on the tokens of one call goes by.
 const CHUNK: [&str; 3] = ["get_prefill_chunk_size", "get_max_prefill_chunk", "get_max_seq_len"];
+
+/// Lengths of a text beyond which all of it is read otherwise, and the buffers in which a program is told the length.
+const BORDERS: &str = "get_text_length_borders";
+const TEXT_LENGTH: &str = "text_length";
 
 /// A program that reads and writes text. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ struct Inner {
     decode: Signature,
     all: Option<Signature>,
     caches: Caches,
+    borders: Vec<usize>,
+    told: Vec<BufferId>,
     chunk: usize,
     context: Option<usize>,
     vocab: Option<usize>,
@@ -49,6 +56,8 @@ impl LanguageModel {
         let context = CONTEXT.iter().find_map(|name| size(&program, name)).or_else(|| caches.slots());
         let declared = CHUNK.iter().filter_map(|name| size(&program, name));
         let bounds = declared.chain(prefill.longest).chain(useful).chain(caches.most_at_once(context));
+        let told = length_buffers(&program);
+        let borders = if told.is_empty() { Vec::new() } else { sizes(&program, BORDERS) };
         let inner = Inner {
             chunk: bounds.min().unwrap_or(1).max(1),
             context,
@@ -60,6 +69,8 @@ impl LanguageModel {
             decode,
             all,
             caches,
+            borders,
+            told,
         };
         Ok(LanguageModel(Arc::new(inner)))
     }
@@ -87,6 +98,16 @@ impl LanguageModel {
     /// What is kept from call to call.
     pub(crate) fn caches(&self) -> &Caches {
         &self.0.caches
+    }
+
+    /// Whether texts of both lengths are read alike, as far as they are the same.
+    pub(crate) fn reads_alike(&self, length: usize, other: usize) -> bool {
+        self.0.borders.iter().all(|&border| (length > border) == (other > border))
+    }
+
+    /// The buffers in which the program is told how long the text is; none where that changes nothing.
+    pub(crate) fn length_buffers(&self) -> &[BufferId] {
+        if self.0.borders.is_empty() { &[] } else { &self.0.told }
     }
 
     /// Tokens of the largest call that makes sense: the least of what the file declares, its metadata say, the backend
@@ -168,6 +189,19 @@ fn numbers(program: &Program, name: &str) -> Vec<i64> {
 
 fn size(program: &Program, name: &str) -> Option<usize> {
     numbers(program, name).first().and_then(|&number| usize::try_from(number).ok()).filter(|&size| size > 0)
+}
+
+/// Lengths that a constant method lists; what is none counts for nothing.
+fn sizes(program: &Program, name: &str) -> Vec<usize> {
+    numbers(program, name).into_iter().filter_map(|number| usize::try_from(number).ok()).collect()
+}
+
+/// Buffers of one number, of the name that exporters give to the length of a text.
+fn length_buffers(program: &Program) -> Vec<BufferId> {
+    let is_one = |buffer: &&BufferInfo| {
+        buffer.id.name == TEXT_LENGTH && buffer.dtype == DType::I64 && buffer.shape == [1]
+    };
+    program.buffers().iter().filter(is_one).map(|buffer| buffer.id.clone()).collect()
 }
 
 /// Token ids under the first of the names that is there; exporters write -1 for none.

@@ -5,11 +5,13 @@
 mod support;
 
 use pteron_llm::{DecoderOptions, LlmError, Reuse};
-use pteron_models::Logits;
+use pteron_models::{KvCache, Logits};
 use pteron_runtime::RunControl;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use support::{ALL, CHUNK, CONTEXT, Caches, WINDOW, decoder, model, model_with, read, text};
+use support::{
+    ALL, BORDER, CHUNK, CONTEXT, Caches, WINDOW, decoder, longrope, model, model_with, read, text,
+};
 
 /// How far scores may be apart that were computed in other chunks.
 const CLOSE: f32 = 1e-4;
@@ -181,4 +183,39 @@ fn a_context_is_chosen_where_caches_grow() {
     assert_eq!(open(Caches::Plain, 100).unwrap().context(), Some(100));
     assert!(matches!(open(Caches::Plain, CONTEXT + 1), Err(LlmError::Context { has: CONTEXT, .. })));
     assert_eq!(open(Caches::PlainOffGraph, 1000).unwrap().context(), Some(1000));
+}
+
+#[test]
+fn a_text_beyond_the_border_of_longrope_is_read_alike_in_one_call_and_in_many() {
+    for (backend, kv) in
+        [("reference", KvCache::InGraph), ("cpu", KvCache::InGraph), ("cpu", KvCache::OffGraph)]
+    {
+        let (whole, parts) = (longrope(backend, kv, CONTEXT), longrope(backend, kv, 7));
+        let long = text(2 * BORDER, 1);
+        let what = |case: &str| format!("{backend}, {kv:?}: {case}");
+        let (mut one, mut many) = (decoder(&whole), decoder(&parts));
+        assert_close(&read(&mut one, &long), &read(&mut many, &long), &what("a long text"));
+        let other = [long.clone(), text(9, 2)].concat();
+        assert_eq!(many.begin(&other).unwrap().kept, long.len(), "{}", what("both are long"));
+        let fresh = read(&mut decoder(&whole), &other);
+        assert_close(&read(&mut many, &other[long.len()..]), &fresh, &what("it goes on"));
+
+        // A short beginning of a long text has other keys than it has alone, and the other way round.
+        let short = &long[..BORDER - 2];
+        assert_eq!(many.begin(short).unwrap().kept, 0, "{}", what("back to a short text"));
+        let fresh = read(&mut decoder(&whole), short);
+        assert_close(&read(&mut many, short), &fresh, &what("a short text"));
+        assert_eq!(many.begin_at_call(&long).unwrap().kept, 0, "{}", what("on to a long text"));
+        let fresh = read(&mut decoder(&whole), &long);
+        assert_close(&read(&mut many, &long), &fresh, &what("a text that grew"));
+
+        // What is generated across the border leaves what was read before as it is.
+        let (mut one, mut many) = (decoder(&whole), decoder(&parts));
+        read(&mut one, short);
+        read(&mut many, short);
+        for token in text(6, 3) {
+            assert_close(&read(&mut one, &[token]), &read(&mut many, &[token]), &what("an answer"));
+        }
+        assert_eq!(many.begin(short).unwrap().kept, short.len() - 1, "{}", what("the same question"));
+    }
 }

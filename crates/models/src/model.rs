@@ -223,7 +223,12 @@ impl Model {
             ("use_sampling", Metadata::Bool(false)),
         ];
         metadata.extend(self.facts.bos.map(|bos| ("get_bos_id", Metadata::Int(bos.into()))));
-        let caches = &self.methods[0].1.caches;
+        let built = &self.methods[0].1;
+        if !built.borders.is_empty() {
+            let borders = built.borders.iter().map(|&border| border as i64).collect();
+            metadata.push(("get_text_length_borders", Metadata::Ints(borders)));
+        }
+        let caches = &built.caches;
         if !caches.is_empty() {
             metadata.push(("get_n_caches", Metadata::Int(caches.len() as i64)));
             metadata.push(("get_kv_heads", by_cache(caches, |cache| cache.kv_heads)?));

@@ -1,5 +1,5 @@
-//! LongRoPE through its border: which list turns an input is told by the input's end, and
-//! what a cache holds stays as it was turned.
+//! LongRoPE through its border: which list turns an input is told by the end of the text, as far as the runner says it, and
+//! by the input's own; what a cache holds stays as it was turned.
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
@@ -46,10 +46,14 @@ fn twin(first: usize) -> Decoder {
     })
 }
 
-/// Logits of all positions, the text given in inputs of those lengths.
-fn run_in(file: Bytes, lengths: &[usize]) -> Vec<Vec<f32>> {
+/// Logits of all positions, the text given in inputs of those lengths; the program is told how long it is, or not.
+fn run_in(file: Bytes, lengths: &[usize], told: Option<usize>) -> Vec<Vec<f32>> {
     let program = Program::load("model.pte", file, &[], &Options::default()).unwrap();
     let (mut session, mut rows, mut start) = (program.session().unwrap(), Vec::new(), 0);
+    if let Some(told) = told {
+        let buffer = program.buffers().iter().find(|buffer| buffer.id.name == "text_length").unwrap();
+        session.write(&buffer.id, &HostTensor::from_slice(vec![1], &[told as i64]).unwrap()).unwrap();
+    }
     for &length in lengths {
         let ids: Vec<i64> = tokens()[start..start + length].iter().map(|&token| token as i64).collect();
         let inputs: [Value; 2] = [
@@ -85,9 +89,28 @@ fn the_end_of_an_input_tells_which_list_turns_it() {
         let file = file(&build(&llama, source.clone(), ModelOptions { kv, ..options(TOKENS) }));
         for lengths in cases {
             let wanted = twin(first_long(lengths)).logits(source.as_ref(), &tokens()[..lengths.iter().sum()]);
-            let difference = largest_difference(&run_in(file.clone(), lengths), &wanted);
+            let difference = largest_difference(&run_in(file.clone(), lengths, None), &wanted);
             assert!(difference < 2e-4, "{kv:?}, inputs of {lengths:?}: off by {difference}");
         }
+    }
+}
+
+#[test]
+fn a_text_that_is_told_to_be_long_is_turned_by_the_long_list_from_its_beginning() {
+    let source = Arc::new(RandomWeights::new(7));
+    let llama = Llama { rope: RopeSettings { theta: 10_000.0, scaling: scaling() }, ..llama() };
+    let long = twin(0).logits(source.as_ref(), &tokens());
+    let short = twin(TOKENS).logits(source.as_ref(), &tokens()[..BORDER]);
+    for kv in [KvCache::InGraph, KvCache::OffGraph] {
+        let model = build(&llama, source.clone(), ModelOptions { kv, ..options(TOKENS) });
+        let file = file(&model);
+        for lengths in [&[5; 4][..], &[1; TOKENS], &[3, 17]] {
+            let difference = largest_difference(&run_in(file.clone(), lengths, Some(TOKENS)), &long);
+            assert!(difference < 2e-4, "{kv:?}, inputs of {lengths:?}: off by {difference}");
+        }
+        // A length within the border changes nothing.
+        let difference = largest_difference(&run_in(file, &[4, 7], Some(BORDER)), &short);
+        assert!(difference < 2e-4, "{kv:?}: off by {difference}");
     }
 }
 
@@ -98,5 +121,6 @@ fn a_context_within_the_border_has_one_list() {
         let model = build(&llama, Arc::new(RandomWeights::new(7)), ModelOptions { context, ..options(4) });
         model.module().main.body.nodes.len()
     };
-    assert_eq!(built(BORDER + 1) - built(BORDER), 4, "length, end, comparison and choice, for all layers");
+    let nodes = built(BORDER + 1) - built(BORDER);
+    assert_eq!(nodes, 5, "length, end, the further one, comparison and choice, for all layers");
 }

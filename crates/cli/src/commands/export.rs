@@ -57,9 +57,9 @@ pub(crate) struct Arguments {
     context: Option<usize>,
     /// Tokens of the largest input [default: 512]
     ///
-    /// Models with longrope have two lists of factors: inputs that end within the context of the first training are turned
-    /// by the short list, inputs that end beyond it by the long one. A long prompt is read in inputs of this many tokens, so
-    /// that its beginning is turned by the short list unless all of it is one input.
+    /// Models with longrope have two lists of factors: a text that ends within the context of the first training is turned
+    /// by the short list, one that ends beyond it by the long list. `run`, `chat` and `perplexity` tell the program how long
+    /// a prompt is (its buffer `text_length`); other runners may, or give the whole prompt as one input.
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
     /// Where keys and values are kept: in buffers of the graph, or in the session's cache, which grows with use

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// What converted files mean. Raise it when the exporter makes something else of the same checkpoint and options, or when
 /// the files are laid out otherwise: whatever has another number is made anew.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// Room that a file of weights may take beside them: names, and gaps between tensors.
 const TABLES_ROOM: u64 = 1 << 20;

@@ -25,6 +25,8 @@ pub struct Decoder {
     context: Option<usize>,
     /// What the caches hold.
     tokens: Vec<u32>,
+    /// How long the program was told that this text is, when its reading began.
+    told: usize,
     /// The most positions that were written since the caches were last known whole; rings have lost what lies a round
     /// before these.
     high: usize,
@@ -73,6 +75,7 @@ impl Decoder {
             model: model.clone(),
             context,
             tokens: Vec::with_capacity(context.unwrap_or(0).min(MOST_RESERVED)),
+            told: 0,
             high: 0,
             marks: Marks::default(),
             calls: Vec::new(),
@@ -111,6 +114,7 @@ impl Decoder {
     pub fn read(&mut self, tokens: &[u32], draw: &Draw, control: &RunControl) -> Result<Next<'_>> {
         let model = self.model.clone();
         self.check(tokens)?;
+        self.tell_length(tokens.len())?;
         let chunk = model.chunk();
         let mut parts = tokens.chunks(chunk).peekable();
         while let Some(part) = parts.next() {
@@ -145,6 +149,7 @@ impl Decoder {
             return Err(LlmError::DrawsItself { what: "looking at probabilities" });
         }
         self.check(tokens)?;
+        self.tell_length(tokens.len())?;
         let (signature, chunk) = match model.all_logits() {
             Some(signature) => (signature, model.chunk().min(signature.longest.unwrap_or(usize::MAX))),
             None => (model.decode(), 1),
@@ -174,6 +179,21 @@ impl Decoder {
             Some((token, vocab)) => Err(LlmError::UnknownToken { token, vocab }),
             None => Ok(()),
         }
+    }
+
+    /// Tells the program how long a text is whose reading begins, since its first chunks cannot see where it ends. What is
+    /// generated later counts for itself, as it does where a text is read in one call.
+    fn tell_length(&mut self, length: usize) -> Result<()> {
+        if !self.tokens.is_empty() {
+            return Ok(());
+        }
+        let model = self.model.clone();
+        for buffer in model.length_buffers() {
+            let number = HostTensor::from_slice(vec![1], &[length as i64]);
+            self.session.write(buffer, &number.map_err(pteron_runtime::Error::from)?)?;
+        }
+        self.told = length;
+        Ok(())
     }
 
     fn call(
@@ -209,6 +229,7 @@ impl Decoder {
             session: self.session.fork()?,
             context: self.context,
             tokens: self.tokens.clone(),
+            told: self.told,
             high: self.high,
             marks: self.marks.clone(),
             calls: self.calls.clone(),

@@ -35,9 +35,8 @@ impl Decoder {
     /// Goes back until the caches hold no more than the beginning that the text shares with what they hold, and at least
     /// one token of it is left to be read. What is kept may be less than that beginning where a cache has lost it.
     pub fn begin(&mut self, text: &[u32]) -> Result<Reuse> {
-        let same = self.tokens.iter().zip(text).take_while(|(held, wanted)| held == wanted).count();
-        let common = same.min(text.len().saturating_sub(1));
-        let restored = self.go_back(common)?;
+        let common = self.common(text);
+        let restored = self.go_back(if self.reads_alike(text) { common } else { 0 })?;
         Ok(Reuse { common, kept: self.tokens.len(), restored })
     }
 
@@ -45,12 +44,23 @@ impl Decoder {
     /// asked again are read as they were at first, many at a time, since products of one row are summed in another order
     /// than those of many. Greedy answers are the same for that, at every precision.
     pub fn begin_at_call(&mut self, text: &[u32]) -> Result<Reuse> {
-        let same = self.tokens.iter().zip(text).take_while(|(held, wanted)| held == wanted).count();
-        let common = same.min(text.len().saturating_sub(1));
+        let common = self.common(text);
         let inside = self.calls.iter().find(|call| call.start < common && common < call.end);
         let to = inside.map_or(common, |call| call.start);
-        let restored = self.go_back(to)?;
+        let restored = self.go_back(if self.reads_alike(text) { to } else { 0 })?;
         Ok(Reuse { common, kept: self.tokens.len(), restored })
+    }
+
+    /// Tokens that a text shares with what the caches hold, but for its last one.
+    fn common(&self, text: &[u32]) -> usize {
+        let same = self.tokens.iter().zip(text).take_while(|(held, wanted)| held == wanted).count();
+        same.min(text.len().saturating_sub(1))
+    }
+
+    /// Whether what the caches hold was read as a text of this length is. A conversation that grows beyond a border is read
+    /// anew, as whoever has no cache of it would read it.
+    fn reads_alike(&self, text: &[u32]) -> bool {
+        self.model.reads_alike(self.told, text.len())
     }
 
     /// Goes back to a position or, where the caches have lost what it takes, to an earlier one: the position that it came

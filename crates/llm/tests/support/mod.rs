@@ -8,6 +8,7 @@ use pteron_llm::template::ChatTemplate;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
 use pteron_models::architectures::{Gemma3, Llama};
+use pteron_models::blocks::{LongScaling, RopeScaling, RopeSettings};
 use pteron_models::shapes::tiny;
 use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, Quantization, RandomWeights};
 use pteron_runtime::{Options, Precision, Program, RunControl};
@@ -76,6 +77,29 @@ pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
     let mut bytes = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
     Bytes::copy_of(&bytes)
+}
+
+/// Positions up to which a text is short for a model with longrope.
+pub(crate) const BORDER: usize = 20;
+
+/// A model with longrope that reads so many tokens at once, on a backend that is built in.
+pub(crate) fn longrope(backend: &str, kv: KvCache, chunk: usize) -> LanguageModel {
+    let scaling = LongScaling {
+        short: (0..8).map(|pair| 1.0 + 0.1 * pair as f32).collect(),
+        long: (0..8).map(|pair| 2.0 + pair as f32).collect(),
+        original_context: BORDER,
+        attention_factor: 1.1,
+    };
+    let rope = RopeSettings { theta: 10_000.0, scaling: RopeScaling::Long(scaling) };
+    let (activations, cache, context) = (DType::F32, DType::F32, CONTEXT);
+    let options = ModelOptions { activations, cache, context, chunk, kv, ..ModelOptions::default() };
+    let llama = Llama { rope, ..llama() };
+    let model = Model::build(&llama, Arc::new(RandomWeights::new(7)), options).unwrap();
+    let mut bytes = Vec::new();
+    model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
+    let mut options = Options { backend: Some(backend.to_owned()), ..Options::default() };
+    options.registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+    LanguageModel::new(Program::load("tiny.pte", Bytes::copy_of(&bytes), &[], &options).unwrap()).unwrap()
 }
 
 /// That program on the reference backend.

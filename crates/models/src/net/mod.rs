@@ -40,7 +40,14 @@ pub struct Net {
     pub(crate) rings: HashMap<(usize, usize), RingView>,
     /// Rotary periods that are chosen by length, by the name of their positions.
     pub(crate) periods: HashMap<String, ValueId>,
+    /// Where the graph is told how long the text is.
+    text_length: Option<ValueId>,
+    /// Lengths beyond which it makes a difference.
+    borders: Vec<usize>,
 }
+
+/// Where a runner says how long the text is that it reads: a buffer of one number, 0 until somebody writes it.
+const TEXT_LENGTH: &str = "text_length";
 
 /// What one method is to be like.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +74,8 @@ pub(crate) struct Built {
     pub(crate) shared: Vec<SharedBuffer>,
     /// The session's caches by number, where keys and values are kept outside the graph.
     pub(crate) caches: Vec<CacheLayer>,
+    /// Lengths of a text beyond which it is read otherwise.
+    pub(crate) borders: Vec<usize>,
 }
 
 /// Biases that are a multiple of scales and made when the program is loaded.
@@ -107,6 +116,8 @@ impl Net {
             caches: Vec::new(),
             rings: HashMap::new(),
             periods: HashMap::new(),
+            text_length: None,
+            borders: Vec::new(),
         };
         net.length = net.op(Op::SymSize { a: tokens, dim: 1 })?;
         Ok(net)
@@ -256,6 +267,17 @@ impl Net {
         value
     }
 
+    /// How long the text is that the inputs are parts of, as far as the runner has said it; for what changes beyond a
+    /// border. Each graph has its own, since nothing of it is carried from run to run.
+    pub(crate) fn text_length(&mut self, border: usize) -> ValueId {
+        if !self.borders.contains(&border) {
+            self.borders.push(border);
+        }
+        let graph = self.builder.graph_mut();
+        let ty = TensorType::known(DType::I64, &[1]);
+        *self.text_length.get_or_insert_with(|| graph.add_buffer(TEXT_LENGTH, ty))
+    }
+
     /// What a buffer holds after the run.
     pub fn update(&mut self, buffer: ValueId, update: ValueId) {
         if let Some(shared) = self.shared.iter_mut().find(|shared| shared.value == buffer) {
@@ -286,7 +308,13 @@ impl Net {
             main.outputs.push(Output { name, value: shared.update, ty });
         }
         let module = Module { init, main };
-        Ok(Built { module, stored: self.stored, shared: self.shared, caches: self.caches })
+        Ok(Built {
+            module,
+            stored: self.stored,
+            shared: self.shared,
+            caches: self.caches,
+            borders: self.borders,
+        })
     }
 
     fn load_time_graph(&mut self) -> Result<Option<Graph>, ModelError> {

@@ -48,8 +48,9 @@ enum Frequencies {
     ByLength(ByLength),
 }
 
-/// Periods of which an input's end tells which are meant, for the whole input. What is in a cache by then stays as it was
-/// turned, as the reference has it.
+/// Periods of which the end of a text tells which are meant: that of the text which is being read, where the runner has
+/// said it ([`Net::text_length`]), and the input's own beyond. What is in a cache by then stays as it was turned, as the
+/// reference has it.
 #[derive(Clone, Debug, PartialEq)]
 struct ByLength {
     name: String,
@@ -67,6 +68,8 @@ impl ByLength {
         }
         let length = net.int_tensor(net.length())?;
         let end = net.add(net.input_pos(), length)?;
+        let said = net.text_length(self.border);
+        let end = net.op(Op::Maximum { a: end, b: said })?;
         let border = net.scalar(self.border as f32, DType::I64);
         let is_long = net.op(Op::Greater { a: end, b: border })?;
         let long = net.vector(&format!("{}.long_periods", self.name), &self.long);

@@ -121,9 +121,9 @@ impl YarnScaling {
     }
 }
 
-/// LongRoPE. Which list serves is settled by each input of a program: the second one, for all of the input, where its last
-/// position is beyond the first training's context. Keys that a cache holds by then stay as they are; hence a long text that
-/// is read in several inputs has its beginning turned by the first list.
+/// LongRoPE. The second list serves all of an input whose last position is beyond the first training's context, and all of a
+/// text that the runner says to be so long, in however many inputs it is read. Keys that a cache holds by then stay as they
+/// are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongScaling {
     /// Divisors up to the first training's context.

@@ -6,6 +6,8 @@ use super::{LinearError, Precision};
 use crate::path::Path;
 use crate::quant::QuantWeight;
 use crate::quant::weight::Elements;
+#[cfg(target_arch = "x86_64")]
+use crate::quant::weight::element;
 use pteron_tensor::DType;
 
 /// Values that share a scale of quantised activations.
@@ -50,6 +52,15 @@ pub(super) enum Numbers {
 
 /// What makes doubled e2m1 numbers unsigned.
 pub(super) const E2M1_OFFSET: u8 = 12;
+
+/// Doubled e2m1 numbers by their codes, made unsigned. A constant once it is inlined.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn e2m1_codes() -> [u8; 16] {
+    std::array::from_fn(|code| {
+        (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as u8
+    })
+}
 
 /// The form for matrix tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,7 +168,8 @@ impl TileLayout {
         };
         let exact = precision == Precision::Exact;
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
-            from_rows: 8,
+            // By measurement: fewer rows are quicker in lanes, four at a time.
+            from_rows: if exact { 17 } else { 14 },
             terms,
             sums: exact && weight.has_biases(),
             nibbles: weight.scheme.bits() == 4 && !exact,

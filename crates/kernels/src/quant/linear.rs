@@ -1,6 +1,6 @@
 //! A quantised weight bound to a path and a precision.
 
-use super::dot::{Pick, Product};
+use super::dot::{Pick, Product, least_rows_of_panels};
 use super::error::{expect_at_least, expect_length};
 use super::layout::{ALIGNMENT, InputLayout};
 use super::prepare;
@@ -24,6 +24,7 @@ pub struct QuantLinear {
     path: Path,
     precision: Precision,
     layout: InputLayout,
+    invariant: bool,
 }
 
 impl QuantLinear {
@@ -36,7 +37,23 @@ impl QuantLinear {
     ) -> Result<QuantLinear, LinearError> {
         let path = path.check()?;
         let layout = InputLayout::new(&weight, input, path, precision)?;
-        Ok(QuantLinear { weight, path, precision, layout })
+        Ok(QuantLinear { weight, path, precision, layout, invariant: false })
+    }
+
+    /// Keeps to kernels that give each row what it gives alone, to the last bit, however many are multiplied together:
+    /// answers then do not change with what else is computed beside them. Many rows take longer so.
+    #[must_use]
+    pub fn invariant(mut self) -> QuantLinear {
+        self.invariant = true;
+        self.layout.tiles = None;
+        self
+    }
+
+    /// Whether each of so many rows gives what it gives alone, to the last bit. Matrix tiles and panels, which are for many
+    /// rows, add up in another order, and tiles round activations otherwise.
+    pub fn is_invariant_for(&self, rows: usize) -> bool {
+        let panels = least_rows_of_panels(&self.layout, self.path);
+        self.invariant || !self.uses_tiles(rows) && panels.is_none_or(|least| rows < least)
     }
 
     /// The weight.
@@ -196,7 +213,14 @@ impl QuantLinear {
 
     /// What lanes compute; the output must stay borrowed while they do.
     pub(super) fn product<'a>(&'a self, prepared: &'a [u8], out: &mut RowsMut<'_>) -> Product<'a> {
-        Product { weight: &self.weight, layout: &self.layout, path: self.path, x: prepared, out: out.sink() }
+        Product {
+            weight: &self.weight,
+            layout: &self.layout,
+            path: self.path,
+            x: prepared,
+            out: out.sink(),
+            invariant: self.invariant,
+        }
     }
 
     /// The columns of the output as tasks.

@@ -228,7 +228,8 @@ fn every_path_scheme_and_precision_is_close_to_the_sum() {
             for &(stored, input, output) in &dtypes[sized(0, at % 3)..sized(3, at % 3 + 1)] {
                 for precision in [Precision::Exact, Precision::Fast] {
                     let short = [(2, 2, scheme.2.max(32) as usize)];
-                    for &(rows, n, k) in sized(&[(1, 37, 384), (6, 19, 128), (21, 33, 256)][..], &short[..]) {
+                    for &(rows, n, k) in sized(&[(1, 37, 384), (7, 19, 128), (35, 21, 1152)][..], &short[..])
+                    {
                         let case = case(scheme, stored, 1, n, k);
                         let run = Run { path, precision, input, output, rows, stride: k + 5 };
                         let worst = worst(&case, &pool, &run);
@@ -499,6 +500,54 @@ fn alone(weight: QuantWeight, pool: &Pool, (path, precision): (Path, Precision),
     let bytes = bytemuck::cast_slice_mut(&mut out);
     linear.run(pool, prepared.bytes(), RowsMut::dense(bytes, DType::BF16, rows, n).unwrap()).unwrap();
     Alone { linear, prepared, out }
+}
+
+/// The bits of a product's first `count` rows of `x`, as f32.
+fn bits_of(linear: &QuantLinear, pool: &Pool, x: &[f32], count: usize) -> Vec<u32> {
+    let (n, k) = (linear.weight().n(), linear.weight().k());
+    let mut aligned = Aligned::new(count * k * 4);
+    aligned.bytes().copy_from_slice(&bytes_of(DType::F32, &x[..count * k]));
+    let x = Rows::dense(aligned.bytes(), DType::F32, count, k).unwrap();
+    let mut prepared = Aligned::new(linear.input_bytes(count));
+    linear.prepare_input(pool, x, prepared.bytes()).unwrap();
+    let mut out = vec![0u32; count * n];
+    let rows = RowsMut::dense(bytemuck::cast_slice_mut(&mut out), DType::F32, count, n).unwrap();
+    linear.run(pool, prepared.bytes(), rows).unwrap();
+    out
+}
+
+/// Short, middling and long rows of the weight, and rows of activations in blocks of every size: what is computed beside a
+/// row does not change a bit of it, where the kernel says so and wherever it was asked for.
+#[test]
+fn a_row_is_the_same_alone_and_in_a_block() {
+    let pool = Pool::new(2);
+    for path in paths() {
+        for (at, scheme) in SCHEMES.into_iter().enumerate().step_by(sized(1, 4)) {
+            for precision in [Precision::Exact, Precision::Fast] {
+                let lengths = [384, sized([2176, 8320][at % 2], 128)];
+                for &k in &lengths[sized(0, 1)..] {
+                    let weight = case(scheme, DType::BF16, 1, sized(39, 5), k).weight;
+                    let linear = QuantLinear::new(weight, DType::F32, path, precision).unwrap();
+                    let invariant = linear.clone().invariant();
+                    let counts = sized(&[2, 3, 4, 5, 6, 7, 8, 9, 13, 17][..], &[3, 5]);
+                    let mut noise = Noise(at as u64);
+                    let x: Vec<f32> = (0..counts[counts.len() - 1] * k).map(|_| noise.float()).collect();
+                    let alone: Vec<u32> =
+                        x.chunks(k).flat_map(|row| bits_of(&invariant, &pool, row, 1)).collect();
+                    let what = format!("{path} {scheme:?} {precision:?} {k}");
+                    assert!(linear.is_invariant_for(1), "{what}");
+                    for &count in counts {
+                        assert!(invariant.is_invariant_for(count));
+                        let same = &alone[..count * linear.weight().n()];
+                        assert!(bits_of(&invariant, &pool, &x, count) == *same, "{what}: {count} rows");
+                        if linear.is_invariant_for(count) {
+                            assert!(bits_of(&linear, &pool, &x, count) == *same, "{what}: {count} rows");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Several products in one region, some of which want their input in another form.

@@ -1,16 +1,16 @@
 //! Eight lanes of AVX2, with or without its int8 dot product.
 
-use super::{Dot, Span};
+use super::{Dot, Span, entry};
 use crate::path::Path;
-use crate::quant::layout::{E2M1_OFFSET, Numbers};
-use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
+use crate::quant::layout::{Numbers, e2m1_codes};
+use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs};
 use std::arch::x86_64::*;
 
 /// Runs a span with the operations that its weight and layout ask for.
 ///
 /// # Safety
 /// The machine has what the product's path says, and the span's rows exist.
-pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
+pub(super) unsafe fn span(span: &Span<'_>) {
     let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
     let vnni = span.product.path == Path::AvxVnni;
     let signed = weight.elements == Elements::DoubledE2M1;
@@ -18,62 +18,38 @@ pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
     // SAFETY: the caller's promises.
     unsafe {
         match (lanes.per_lane, lanes.numbers, vnni) {
-            (8, Numbers::Int8, false) => stored(span, many, IntNibbles::<false, false, false>),
-            (8, Numbers::Int8, true) => stored_vnni(span, many, IntNibbles::<false, false, true>),
+            (8, Numbers::Int8, false) => stored(span, IntNibbles::<false, false, false>),
+            (8, Numbers::Int8, true) => stored_vnni(span, IntNibbles::<false, false, true>),
             (8, Numbers::Int8Shifted { .. }, false) if signed => {
-                stored(span, many, IntNibbles::<true, true, false>);
+                stored(span, IntNibbles::<true, true, false>);
             }
             (8, Numbers::Int8Shifted { .. }, true) if signed => {
-                stored_vnni(span, many, IntNibbles::<true, true, true>);
+                stored_vnni(span, IntNibbles::<true, true, true>);
             }
             (8, Numbers::Int8Shifted { .. }, false) => {
-                stored(span, many, IntNibbles::<false, true, false>);
+                stored(span, IntNibbles::<false, true, false>);
             }
             (8, Numbers::Int8Shifted { .. }, true) => {
-                stored_vnni(span, many, IntNibbles::<false, true, true>);
+                stored_vnni(span, IntNibbles::<false, true, true>);
             }
-            (8, Numbers::F32, _) => stored(span, many, FloatNibbles { signed }),
+            (8, Numbers::F32, _) => stored(span, FloatNibbles { signed }),
             (_, Numbers::F32, _) => {
-                stored(span, many, FloatBits { bits: &bits(), small: weight.elements == Elements::E4M3 });
+                stored(span, FloatBits { bits: &bits(), small: weight.elements == Elements::E4M3 });
             }
-            (_, Numbers::Int8, false) => stored(span, many, IntBits::<false, false> { bits: &bits() }),
-            (_, Numbers::Int8, true) => stored_vnni(span, many, IntBits::<false, true> { bits: &bits() }),
+            (_, Numbers::Int8, false) => stored(span, IntBits::<false, false> { bits: &bits() }),
+            (_, Numbers::Int8, true) => stored_vnni(span, IntBits::<false, true> { bits: &bits() }),
             (_, Numbers::Int8Shifted { .. }, false) => {
-                stored(span, many, IntBits::<true, false> { bits: &bits() });
+                stored(span, IntBits::<true, false> { bits: &bits() });
             }
             (_, Numbers::Int8Shifted { .. }, true) => {
-                stored_vnni(span, many, IntBits::<true, true> { bits: &bits() });
+                stored_vnni(span, IntBits::<true, true> { bits: &bits() });
             }
         }
     }
 }
 
-macro_rules! entry {
-    ($stored:ident, $one:ident, $features:literal) => {
-        unsafe fn $stored<D: Dot>(span: &Span<'_>, many: bool, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe {
-                match (span.product.weight.stored, many) {
-                    (Stored::F32, false) => $one::<D, AsF32, 1>(span, dot),
-                    (Stored::F32, true) => $one::<D, AsF32, 4>(span, dot),
-                    (Stored::F16, false) => $one::<D, AsF16, 1>(span, dot),
-                    (Stored::F16, true) => $one::<D, AsF16, 4>(span, dot),
-                    (Stored::BF16, false) => $one::<D, AsBf16, 1>(span, dot),
-                    (Stored::BF16, true) => $one::<D, AsBf16, 4>(span, dot),
-                }
-            }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn $one<D: Dot, S: StoredAs, const M: usize>(span: &Span<'_>, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe { span.multiply::<D, S, M>(dot) }
-        }
-    };
-}
-
-entry!(stored, one, "avx2,fma,f16c");
-entry!(stored_vnni, one_vnni, "avx2,fma,f16c,avxvnni");
+entry!(stored, rows, block, #[target_feature(enable = "avx2,fma,f16c")]);
+entry!(stored_vnni, rows_vnni, block_vnni, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 
 /// Reads up to four floats.
 #[inline(always)]
@@ -159,11 +135,11 @@ macro_rules! lanes {
 
         #[inline(always)]
         unsafe fn sum(self, lanes: __m256) -> f32 {
-            // SAFETY: the path has AVX2.
+            // SAFETY: the path has AVX2. The order is that of `four_sums`.
             unsafe {
-                let four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
-                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-                _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+                let pairs = _mm256_add_ps(lanes, _mm256_movehdup_ps(lanes));
+                let fours = _mm256_add_ps(pairs, _mm256_shuffle_ps::<0b01_00_11_10>(pairs, pairs));
+                _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours)))
             }
         }
 
@@ -189,7 +165,7 @@ macro_rules! lanes {
 
 /// A copy of a few bytes, with zeros after them.
 #[inline(always)]
-unsafe fn padded(from: *const u8, bytes: usize) -> [u8; 32] {
+pub(super) unsafe fn padded(from: *const u8, bytes: usize) -> [u8; 32] {
     let mut copy = [0u8; 32];
     // SAFETY: so many bytes are readable, and a block has at most 32.
     unsafe { std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), bytes) };
@@ -228,9 +204,7 @@ impl<const E2M1: bool, const STARTS: bool, const VNNI: bool> Dot for IntNibbles<
             if !E2M1 {
                 return (low, high);
             }
-            let table: [u8; 16] = std::array::from_fn(|code| {
-                (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as u8
-            });
+            let table = e2m1_codes();
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             (_mm256_shuffle_epi8(table, low), _mm256_shuffle_epi8(table, high))
         }
@@ -327,7 +301,7 @@ impl Dot for FloatNibbles {
 
 /// How 32 codes of any width become 32 bytes: each is shuffled with its neighbouring byte into 16 bits of its
 /// own, moved up by a multiplication until it ends at the top, and moved down.
-struct Bits {
+pub(super) struct Bits {
     width: usize,
     /// For the 16 bytes from the start of 16 codes.
     bytes: [u8; 32],
@@ -335,7 +309,7 @@ struct Bits {
 }
 
 impl Bits {
-    fn new(width: u32) -> Bits {
+    pub(super) fn new(width: u32) -> Bits {
         let width = width as usize;
         let byte = |i: usize| {
             let at = i / 2 * width / 8 + i % 2;
@@ -361,7 +335,7 @@ impl Bits {
     }
 
     #[inline(always)]
-    unsafe fn unpack(&self, from: *const u8) -> __m256i {
+    pub(super) unsafe fn unpack(&self, from: *const u8) -> __m256i {
         // SAFETY: `read_bytes` bytes are readable.
         unsafe {
             let packed = _mm256_packus_epi16(self.sixteen(from), self.sixteen(from.add(2 * self.width)));
@@ -370,7 +344,7 @@ impl Bits {
     }
 
     #[inline(always)]
-    fn read_bytes(&self) -> usize {
+    pub(super) fn read_bytes(&self) -> usize {
         2 * self.width + 16
     }
 }

@@ -1,8 +1,8 @@
 //! Sixteen lanes of AVX-512.
 
-use super::{Dot, Span};
+use super::{Dot, Span, entry};
 use crate::quant::bits::{Bits, e4m3, first};
-use crate::quant::layout::{E2M1_OFFSET, Numbers};
+use crate::quant::layout::{Numbers, e2m1_codes};
 use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
 use std::arch::x86_64::*;
 
@@ -10,60 +10,36 @@ use std::arch::x86_64::*;
 ///
 /// # Safety
 /// The machine has AVX-512 with VNNI (and VBMI where lanes take four values), and the span's rows exist.
-pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
+pub(super) unsafe fn span(span: &Span<'_>) {
     let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
     // SAFETY: the caller's promises.
     unsafe {
         match (lanes.per_lane, lanes.numbers) {
-            (8, Numbers::Int8) => stored(span, many, IntNibbles::<false, false>),
+            (8, Numbers::Int8) => stored(span, IntNibbles::<false, false>),
             (8, Numbers::Int8Shifted { .. }) if weight.elements == Elements::Unsigned => {
-                stored(span, many, IntNibbles::<false, true>);
+                stored(span, IntNibbles::<false, true>);
             }
-            (8, Numbers::Int8Shifted { .. }) => stored(span, many, IntNibbles::<true, true>),
+            (8, Numbers::Int8Shifted { .. }) => stored(span, IntNibbles::<true, true>),
             (8, Numbers::F32) => {
                 let table = std::array::from_fn(|code| element(weight.elements, code as u8));
-                stored(span, many, FloatNibbles { table: &table });
+                stored(span, FloatNibbles { table: &table });
             }
             (_, Numbers::F32) => {
                 let bits = Bits::new(weight.scheme.bits());
-                stored_vbmi(span, many, FloatBits { bits: &bits, small: weight.elements == Elements::E4M3 });
+                stored_vbmi(span, FloatBits { bits: &bits, small: weight.elements == Elements::E4M3 });
             }
             (_, Numbers::Int8) => {
-                stored_vbmi(span, many, IntBits::<false> { bits: &Bits::new(weight.scheme.bits()) });
+                stored_vbmi(span, IntBits::<false> { bits: &Bits::new(weight.scheme.bits()) });
             }
             (_, Numbers::Int8Shifted { .. }) => {
-                stored_vbmi(span, many, IntBits::<true> { bits: &Bits::new(weight.scheme.bits()) });
+                stored_vbmi(span, IntBits::<true> { bits: &Bits::new(weight.scheme.bits()) });
             }
         }
     }
 }
 
-macro_rules! entry {
-    ($stored:ident, $one:ident, $features:literal) => {
-        unsafe fn $stored<D: Dot>(span: &Span<'_>, many: bool, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe {
-                match (span.product.weight.stored, many) {
-                    (Stored::F32, false) => $one::<D, AsF32, 1>(span, dot),
-                    (Stored::F32, true) => $one::<D, AsF32, 4>(span, dot),
-                    (Stored::F16, false) => $one::<D, AsF16, 1>(span, dot),
-                    (Stored::F16, true) => $one::<D, AsF16, 4>(span, dot),
-                    (Stored::BF16, false) => $one::<D, AsBf16, 1>(span, dot),
-                    (Stored::BF16, true) => $one::<D, AsBf16, 4>(span, dot),
-                }
-            }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn $one<D: Dot, S: StoredAs, const M: usize>(span: &Span<'_>, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe { span.multiply::<D, S, M>(dot) }
-        }
-    };
-}
-
-entry!(stored, one, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c");
-entry!(stored_vbmi, one_vbmi, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c");
+entry!(stored, rows, block, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]);
+entry!(stored_vbmi, rows_vbmi, block_vbmi, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]);
 
 /// Reads up to eight floats.
 #[inline(always)]
@@ -139,6 +115,7 @@ macro_rules! lanes {
         type Lanes = __m512;
         type Spread = Spread;
         const LANES: usize = 16;
+        const BESIDE: usize = 2;
 
         #[inline(always)]
         unsafe fn spread(self, group_shift: u32) -> Spread {
@@ -196,8 +173,14 @@ macro_rules! lanes {
 
         #[inline(always)]
         unsafe fn sum(self, lanes: __m512) -> f32 {
-            // SAFETY: the path has AVX-512.
-            unsafe { _mm512_reduce_add_ps(lanes) }
+            // SAFETY: the path has AVX-512. The order is that of `four_sums`.
+            unsafe {
+                let halves = _mm512_add_ps(lanes, _mm512_shuffle_ps::<0b01_00_11_10>(lanes, lanes));
+                let quarters = _mm512_add_ps(halves, _mm512_shuffle_ps::<0b10_11_00_01>(halves, halves));
+                let eight =
+                    _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps::<1>(quarters));
+                _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight)))
+            }
         }
 
         #[inline(always)]
@@ -243,9 +226,7 @@ impl<const E2M1: bool, const STARTS: bool> IntNibbles<E2M1, STARTS> {
             if !E2M1 {
                 return (low, high);
             }
-            let table: [u8; 16] = std::array::from_fn(|code| {
-                (element(Elements::DoubledE2M1, code as u8) as i32 + i32::from(E2M1_OFFSET)) as u8
-            });
+            let table = e2m1_codes();
             let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
             (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high))
         }

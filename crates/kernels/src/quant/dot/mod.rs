@@ -1,10 +1,13 @@
 //! The product of rows of the weight with rows of activations, summed along the row in lanes.
 //!
-//! One shape for every path: a block of codes is unpacked once and multiplied with up to four rows of
+//! One shape for every path: a block of codes is unpacked once and multiplied with a few rows of
 //! activations; each lane then holds the sum of a few neighbouring values of one group, so that one
 //! multiply-add with a vector of scales finishes the block. Biases are a dot product of their own with the
 //! groups' sums. With one row of activations this reads each byte of the weight once, in order, with about a
-//! dozen instructions to 64 bytes, which is faster than memory delivers them.
+//! dozen instructions to 64 bytes, which is faster than memory delivers them; each further row adds five.
+//!
+//! What a row of activations gives does not depend on the rows that are multiplied beside it, nor on how many rows
+//! of the weight are: the terms of a sum are added in one order, to the last bit.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,9 +24,6 @@ use super::rows::Sink;
 use super::weight::{AsF32, QuantWeight, StoredAs};
 use crate::path::Path;
 use std::ops::Range;
-
-/// Rows of activations that share an unpacked block.
-const ROWS_AT_ONCE: usize = 4;
 
 /// Rows of the weight that stay in the innermost cache while rows of activations pass, and whose sums are
 /// written together.
@@ -70,6 +70,9 @@ trait Dot: Copy {
     const PER_LANE: usize;
     /// Bytes of a block of activations.
     const X_BYTES: usize;
+    /// Rows of the weight that share a block of activations where several rows of these are multiplied, 1 or 2: as many
+    /// as registers hold the sums of.
+    const BESIDE: usize = 1;
 
     /// Bytes of a block of codes.
     fn code_bytes(self) -> usize;
@@ -108,7 +111,7 @@ trait Dot: Copy {
     /// `a * b + c`.
     unsafe fn multiply_add(self, a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
     unsafe fn sum(self, lanes: Self::Lanes) -> f32;
-    /// As [`Dot::sum`] for four.
+    /// As [`Dot::sum`] for four, to the last bit.
     #[inline(always)]
     unsafe fn four_sums(self, lanes: [Self::Lanes; 4]) -> [f32; 4] {
         // SAFETY: the caller's promise.
@@ -119,10 +122,14 @@ trait Dot: Copy {
     unsafe fn sums(self, lanes: &[Self::Lanes], to: &mut [f32]) {
         // SAFETY: the caller's promise.
         unsafe {
-            if let &[a, b, c, d] = lanes {
-                return to.copy_from_slice(&self.four_sums([a, b, c, d]));
+            let (fours, rest) = lanes.as_chunks::<4>();
+            let (to_fours, to_rest) = to.as_chunks_mut::<4>();
+            for (to, &lanes) in to_fours.iter_mut().zip(fours) {
+                *to = self.four_sums(lanes);
             }
-            to.iter_mut().zip(lanes).for_each(|(to, &lanes)| *to = self.sum(lanes));
+            for (to, &lanes) in to_rest.iter_mut().zip(rest) {
+                *to = self.sum(lanes);
+            }
         }
     }
     unsafe fn prefetch(self, from: *const u8);
@@ -137,6 +144,8 @@ pub(super) struct Product<'a> {
     /// Prepared rows of activations.
     pub(super) x: &'a [u8],
     pub(super) out: Sink,
+    /// Whether every row must give what it gives alone.
+    pub(super) invariant: bool,
 }
 
 /// A row of activations, the matrix that it meets, and the row of the output.
@@ -147,6 +156,11 @@ pub(super) struct Pick {
 }
 
 impl Product<'_> {
+    /// Whether so many rows of activations are multiplied by panels, which add up in another order.
+    fn uses_panels(&self, count: usize) -> bool {
+        !self.invariant && least_rows_of_panels(self.layout, self.path).is_some_and(|least| count >= least)
+    }
+
     /// Multiplies rows `columns` of a matrix with the picked rows of activations; `columns` are the output's.
     ///
     /// # Safety
@@ -159,75 +173,120 @@ impl Product<'_> {
         count: usize,
     ) {
         #[cfg(target_arch = "x86_64")]
-        if count >= panels::LEAST_ROWS && panels::serves(self) {
+        if self.uses_panels(count) {
             // SAFETY: the caller's promises; the path was checked when the linear was made.
             return unsafe { panels::compute(self, matrix, columns, picks, count) };
         }
-        let spans = |columns: Range<usize>, row: usize| {
-            let many = count - row >= ROWS_AT_ONCE;
-            let rows = if many { ROWS_AT_ONCE } else { 1 };
-            let picked = std::array::from_fn(|i| picks(if i < rows { row + i } else { row }));
-            let span = Span { product: self, first_row: matrix * self.weight.n, columns, picked };
+        #[cfg(not(target_arch = "x86_64"))]
+        debug_assert!(!self.uses_panels(count), "panels are written for x86 alone");
+        let step = if count == 1 { columns.len().max(1) } else { WEIGHT_ROWS_AT_ONCE };
+        for from in columns.clone().step_by(step) {
+            let columns = from..columns.end.min(from + step);
+            let span = Span { product: self, first_row: matrix * self.weight.n, columns, picks, count };
             // SAFETY: the caller's promises; the path was checked when the linear was made.
-            unsafe { span.dispatch(many) };
-            rows
-        };
-        if count == 1 {
-            spans(columns, 0);
-            return;
-        }
-        for from in columns.clone().step_by(WEIGHT_ROWS_AT_ONCE) {
-            let to = columns.end.min(from + WEIGHT_ROWS_AT_ONCE);
-            let mut row = 0;
-            while row < count {
-                row += spans(from..to, row);
-            }
+            unsafe { span.dispatch() };
         }
     }
 }
 
-/// Some rows of the weight against one row of activations, or against four.
+/// From how many rows of activations on products are computed by panels, where they ever are.
+pub(super) fn least_rows_of_panels(layout: &InputLayout, path: Path) -> Option<usize> {
+    #[cfg(target_arch = "x86_64")]
+    return panels::least_rows(layout, path);
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (layout, path);
+        None
+    }
+}
+
+/// Some rows of the weight against all rows of activations.
 struct Span<'a> {
     product: &'a Product<'a>,
     first_row: usize,
     columns: Range<usize>,
-    picked: [Pick; ROWS_AT_ONCE],
+    picks: &'a dyn Fn(usize) -> Pick,
+    count: usize,
 }
 
+/// Functions that run a span: by the type of its scales, by blocks of rows of activations, and one block, which enables
+/// the path's instructions. Each size of a block is code of its own; any number of rows is made of few of them.
+macro_rules! entry {
+    ($stored:ident, $rows:ident, $block:ident $(, #[$instructions:meta])?) => {
+        unsafe fn $stored<D: Dot>(span: &Span<'_>, dot: D) {
+            // SAFETY: the caller's promises.
+            unsafe {
+                match span.product.weight.stored {
+                    Stored::F32 => $rows::<D, AsF32>(span, dot),
+                    Stored::F16 => $rows::<D, AsF16>(span, dot),
+                    Stored::BF16 => $rows::<D, AsBf16>(span, dot),
+                }
+            }
+        }
+
+        unsafe fn $rows<D: Dot, S: StoredAs>(span: &Span<'_>, dot: D) {
+            let mut row = 0;
+            while row < span.count {
+                // SAFETY: the caller's promises.
+                row += unsafe {
+                    match span.count - row {
+                        1 => $block::<D, S, 1>(span, dot, row),
+                        2 => $block::<D, S, 2>(span, dot, row),
+                        3 => $block::<D, S, 3>(span, dot, row),
+                        // More than four at once, and registers no longer hold the sums of two rows of the weight.
+                        _ => $block::<D, S, 4>(span, dot, row),
+                    }
+                };
+            }
+        }
+
+        $(#[$instructions])?
+        unsafe fn $block<D: Dot, S: StoredAs, const M: usize>(span: &Span<'_>, dot: D, row: usize) -> usize {
+            // SAFETY: the caller's promises.
+            unsafe { span.multiply::<D, S, M>(dot, row) };
+            M
+        }
+    };
+}
+use entry;
+
 impl Span<'_> {
-    unsafe fn dispatch(&self, many: bool) {
+    unsafe fn dispatch(&self) {
         let product = self.product;
         // SAFETY: each arm runs on a path that has its instructions; the rest is the caller's promise.
         unsafe {
             match product.path {
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => avx512::span(self, many),
+                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => avx512::span(self),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => avx2::span(self, many),
+                Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => avx2::span(self),
                 #[cfg(target_arch = "aarch64")]
-                Path::Neon | Path::NeonDotprod | Path::NeonI8mm => neon::span(self, many),
-                _ => portable::span(self, many),
+                Path::Neon | Path::NeonDotprod | Path::NeonI8mm => neon::span(self),
+                _ => portable::span(self),
             }
         }
     }
 
-    /// All columns; inlined into every path's functions.
+    /// All columns with `M` rows of activations; inlined into every path's functions.
     #[inline(always)]
-    unsafe fn multiply<D: Dot, S: StoredAs, const M: usize>(&self, dot: D) {
+    unsafe fn multiply<D: Dot, S: StoredAs, const M: usize>(&self, dot: D, row: usize) {
         let Product { weight, layout, x, .. } = self.product;
         let row_bytes = layout.lane_row_bytes();
+        let picks: [Pick; M] = std::array::from_fn(|m| (self.picks)(row + m));
         // SAFETY: the layout's row bytes times the picked rows lie in `x`, and the weight's parts have their
         // checked sizes, so every pointer below stays inside its slice; blocks that would reach beyond a row
         // are read in part.
         unsafe {
-            let inputs = std::array::from_fn(|m| x.as_ptr().add(self.picked[m].input * row_bytes));
+            let inputs = picks.map(|pick| x.as_ptr().add(pick.input * row_bytes));
             let source = Source::<D, M>::new(dot, weight, layout, inputs);
-            if M == 1 && source.row_bytes <= LONGEST_SIDE_BY_SIDE {
-                self.columns::<D, S, M, SHORT_SIDE_BY_SIDE>(dot, &source);
+            if M > 1 && D::BESIDE == 2 {
+                self.columns::<D, S, M, 2>(dot, &source, &picks);
+            } else if M == 1 && source.row_bytes <= LONGEST_SIDE_BY_SIDE {
+                self.columns::<D, S, M, SHORT_SIDE_BY_SIDE>(dot, &source, &picks);
             } else if M == 1 && source.blocks * D::X_BYTES > LARGE_INPUT {
-                self.columns::<D, S, M, LONG_SIDE_BY_SIDE>(dot, &source);
+                self.columns::<D, S, M, LONG_SIDE_BY_SIDE>(dot, &source, &picks);
             } else {
-                self.columns::<D, S, M, 1>(dot, &source);
+                self.columns::<D, S, M, 1>(dot, &source, &picks);
             }
         }
     }
@@ -238,6 +297,7 @@ impl Span<'_> {
         &self,
         dot: D,
         source: &Source<D, M>,
+        picks: &[Pick; M],
     ) {
         let (ahead, ahead_of_one) = (source.ahead::<S, R>(), source.ahead::<S, 1>());
         // SAFETY: the caller's promises; the rows of these columns exist.
@@ -249,17 +309,38 @@ impl Span<'_> {
                 let mut at = 0;
                 while R > 1 && at + R <= len {
                     let sums = source.rows::<S, R>(dot, self.first_row + from + at, ahead);
-                    dot.sums(&sums.map(|of_row| of_row[0]), &mut values[0][at..at + R]);
+                    Self::keep(dot, &sums, at, &mut values);
                     at += R;
                 }
                 for at in at..len {
-                    let [sums] = source.rows::<S, 1>(dot, self.first_row + from + at, ahead_of_one);
-                    for (values, lanes) in values.iter_mut().zip(sums) {
-                        values[at] = dot.sum(lanes);
-                    }
+                    let sums = source.rows::<S, 1>(dot, self.first_row + from + at, ahead_of_one);
+                    Self::keep(dot, &sums, at, &mut values);
                 }
-                for (pick, values) in self.picked.iter().zip(&values) {
+                for (pick, values) in picks.iter().zip(&values) {
                     self.product.out.write(pick.output, from, &values[..len]);
+                }
+            }
+        }
+    }
+
+    /// Puts what lanes add up to into its place: all rows of activations at once, or of one all rows of the weight.
+    #[inline(always)]
+    unsafe fn keep<D: Dot, const M: usize, const R: usize>(
+        dot: D,
+        sums: &[[D::Lanes; M]; R],
+        at: usize,
+        values: &mut [[f32; WEIGHT_ROWS_AT_ONCE]; M],
+    ) {
+        // SAFETY: the caller's promises.
+        unsafe {
+            if let [values] = &mut values[..] {
+                return dot.sums(sums.as_flattened(), &mut values[at..at + R]);
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                let mut of_row = [0.0; M];
+                dot.sums(sums, &mut of_row);
+                for (values, sum) in values.iter_mut().zip(of_row) {
+                    values[at + r] = sum;
                 }
             }
         }
@@ -372,17 +453,21 @@ impl<D: Dot, const M: usize> Source<D, M> {
                 }
                 for block in first..whole.min(first + together) {
                     let group = self.group_of(block);
-                    for r in 0..R {
-                        let from = codes[r].add(block * step);
-                        dot.prefetch(from.wrapping_add(ahead.codes));
-                        let unpacked = dot.codes(from);
-                        let scale = dot.whole_scales::<S>(
-                            scales[r].add(group * S::SIZE),
-                            self.per_block,
-                            self.spread,
-                        );
-                        self.add(dot, block, unpacked, scale, &mut sums[r]);
+                    let (code, scale) = (block * step, group * S::SIZE);
+                    if M == 1 {
+                        for (r, sums) in sums.iter_mut().enumerate() {
+                            let weights =
+                                self.unpacked::<S>(dot, codes[r].add(code), scales[r].add(scale), ahead);
+                            self.add(dot, block, [weights], [sums]);
+                        }
+                        continue;
                     }
+                    let first = self.unpacked::<S>(dot, codes[0].add(code), scales[0].add(scale), ahead);
+                    let mut weights = [first; R];
+                    for (r, weights) in weights.iter_mut().enumerate().skip(1) {
+                        *weights = self.unpacked::<S>(dot, codes[r].add(code), scales[r].add(scale), ahead);
+                    }
+                    self.add(dot, block, weights, sums.each_mut());
                 }
             }
             for block in whole..self.blocks {
@@ -392,13 +477,29 @@ impl<D: Dot, const M: usize> Source<D, M> {
                     let from = codes[r].add(block * step);
                     let unpacked = dot.codes_of(from, step.min(self.row_bytes - block * step));
                     let scale = dot.scales::<S>(scales[r].add(group * S::SIZE), count, self.spread);
-                    self.add(dot, block, unpacked, scale, &mut sums[r]);
+                    self.add(dot, block, [(unpacked, scale)], [&mut sums[r]]);
                 }
             }
             if let Some((biases, factor)) = self.biases {
                 self.add_biases::<S, R>(dot, biases.add(row * self.groups * S::SIZE), factor, &mut sums);
             }
             sums
+        }
+    }
+
+    /// A whole block of codes of a row, with its scales.
+    #[inline(always)]
+    unsafe fn unpacked<S: StoredAs>(
+        &self,
+        dot: D,
+        codes: *const u8,
+        scales: *const u8,
+        ahead: Ahead,
+    ) -> (D::Codes, D::Lanes) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            dot.prefetch(codes.wrapping_add(ahead.codes));
+            (dot.codes(codes), dot.whole_scales::<S>(scales, self.per_block, self.spread))
         }
     }
 
@@ -420,13 +521,23 @@ impl<D: Dot, const M: usize> Source<D, M> {
         (block * D::LANES * D::PER_LANE) >> self.group_shift
     }
 
+    /// Adds a block of codes of some rows of the weight, with their scales. What a row of activations has there is
+    /// loaded once for all of them.
     #[inline(always)]
-    unsafe fn add(&self, dot: D, block: usize, codes: D::Codes, scale: D::Lanes, sums: &mut [D::Lanes; M]) {
-        for (input, sum) in self.inputs.iter().zip(sums) {
-            // SAFETY: the row of activations has the block.
-            unsafe {
-                let products = dot.products(codes, input.add(block * D::X_BYTES));
-                *sum = dot.multiply_add(products, scale, *sum);
+    unsafe fn add<const R: usize>(
+        &self,
+        dot: D,
+        block: usize,
+        weights: [(D::Codes, D::Lanes); R],
+        mut sums: [&mut [D::Lanes; M]; R],
+    ) {
+        for (m, input) in self.inputs.iter().enumerate() {
+            for (sums, (codes, scale)) in sums.iter_mut().zip(weights) {
+                // SAFETY: the row of activations has the block.
+                unsafe {
+                    let products = dot.products(codes, input.add(block * D::X_BYTES));
+                    sums[m] = dot.multiply_add(products, scale, sums[m]);
+                }
             }
         }
     }

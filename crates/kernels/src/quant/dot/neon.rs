@@ -1,7 +1,7 @@
 //! Four lanes of NEON, with or without its int8 dot product. Matrix multiplication of int8 does not help
 //! here: a lane must end as the sum of one group.
 
-use super::{Dot, Span};
+use super::{Dot, Span, entry};
 use crate::path::Path;
 use crate::quant::layout::{E2M1_OFFSET, Numbers};
 use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
@@ -12,56 +12,32 @@ use std::arch::asm;
 ///
 /// # Safety
 /// The machine has what the product's path says, and the span's rows exist.
-pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
+pub(super) unsafe fn span(span: &Span<'_>) {
     let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
     let dots = span.product.path != Path::Neon;
     let bits = || Bits::new(weight.scheme.bits());
     // SAFETY: the caller's promises.
     unsafe {
         match (lanes.per_lane, lanes.numbers, dots) {
-            (8, Numbers::Int8, false) => stored(span, many, IntNibbles::<false, false>),
-            (8, Numbers::Int8Shifted { .. }, false) => stored(span, many, IntNibbles::<true, false>),
-            (8, Numbers::Int8, true) => stored_dots(span, many, IntNibbles::<false, true>),
-            (8, Numbers::Int8Shifted { .. }, true) => stored_dots(span, many, IntNibbles::<true, true>),
+            (8, Numbers::Int8, false) => stored(span, IntNibbles::<false, false>),
+            (8, Numbers::Int8Shifted { .. }, false) => stored(span, IntNibbles::<true, false>),
+            (8, Numbers::Int8, true) => stored_dots(span, IntNibbles::<false, true>),
+            (8, Numbers::Int8Shifted { .. }, true) => stored_dots(span, IntNibbles::<true, true>),
             (8, Numbers::F32, _) => {
                 let table = std::array::from_fn(|code| element(weight.elements, code as u8) as i8);
-                stored(span, many, FloatNibbles { table: &table });
+                stored(span, FloatNibbles { table: &table });
             }
             (_, Numbers::F32, _) => {
-                stored(span, many, FloatBits { bits: &bits(), small: weight.elements == Elements::E4M3 });
+                stored(span, FloatBits { bits: &bits(), small: weight.elements == Elements::E4M3 });
             }
-            (_, _, false) => stored(span, many, IntBits::<false> { bits: &bits() }),
-            (_, _, true) => stored_dots(span, many, IntBits::<true> { bits: &bits() }),
+            (_, _, false) => stored(span, IntBits::<false> { bits: &bits() }),
+            (_, _, true) => stored_dots(span, IntBits::<true> { bits: &bits() }),
         }
     }
 }
 
-macro_rules! entry {
-    ($stored:ident, $one:ident, $features:literal) => {
-        unsafe fn $stored<D: Dot>(span: &Span<'_>, many: bool, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe {
-                match (span.product.weight.stored, many) {
-                    (Stored::F32, false) => $one::<D, AsF32, 1>(span, dot),
-                    (Stored::F32, true) => $one::<D, AsF32, 4>(span, dot),
-                    (Stored::F16, false) => $one::<D, AsF16, 1>(span, dot),
-                    (Stored::F16, true) => $one::<D, AsF16, 4>(span, dot),
-                    (Stored::BF16, false) => $one::<D, AsBf16, 1>(span, dot),
-                    (Stored::BF16, true) => $one::<D, AsBf16, 4>(span, dot),
-                }
-            }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn $one<D: Dot, S: StoredAs, const M: usize>(span: &Span<'_>, dot: D) {
-            // SAFETY: the caller's promises.
-            unsafe { span.multiply::<D, S, M>(dot) }
-        }
-    };
-}
-
-entry!(stored, one, "neon");
-entry!(stored_dots, one_dots, "neon,dotprod");
+entry!(stored, rows, block, #[target_feature(enable = "neon")]);
+entry!(stored_dots, rows_dots, block_dots, #[target_feature(enable = "neon,dotprod")]);
 
 /// What all of NEON's operations share.
 macro_rules! lanes {
@@ -69,6 +45,7 @@ macro_rules! lanes {
         type Lanes = float32x4_t;
         type Spread = u32;
         const LANES: usize = 4;
+        const BESIDE: usize = 2;
 
         #[inline(always)]
         unsafe fn spread(self, group_shift: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! Eight lanes of plain Rust.
 
-use super::{Dot, Span};
+use super::{Dot, Span, entry};
 use crate::quant::layout::{E2M1_OFFSET, Numbers};
 use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
 
@@ -8,32 +8,20 @@ use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, ele
 ///
 /// # Safety
 /// The span's rows exist.
-pub(super) unsafe fn span(span: &Span<'_>, many: bool) {
+pub(super) unsafe fn span(span: &Span<'_>) {
     let (weight, numbers) = (span.product.weight, span.product.layout.lanes.numbers);
     let bits = weight.scheme.bits() as usize;
     // SAFETY: the caller's promises.
     unsafe {
         match numbers {
-            Numbers::Int8 => stored(span, many, Int::<false> { bits }),
-            Numbers::Int8Shifted { .. } => stored(span, many, Int::<true> { bits }),
-            Numbers::F32 => stored(span, many, Float { bits, table: &weight.element_table() }),
+            Numbers::Int8 => stored(span, Int::<false> { bits }),
+            Numbers::Int8Shifted { .. } => stored(span, Int::<true> { bits }),
+            Numbers::F32 => stored(span, Float { bits, table: &weight.element_table() }),
         }
     }
 }
 
-unsafe fn stored<D: Dot>(span: &Span<'_>, many: bool, dot: D) {
-    // SAFETY: the caller's promises.
-    unsafe {
-        match (span.product.weight.stored, many) {
-            (Stored::F32, false) => span.multiply::<D, AsF32, 1>(dot),
-            (Stored::F32, true) => span.multiply::<D, AsF32, 4>(dot),
-            (Stored::F16, false) => span.multiply::<D, AsF16, 1>(dot),
-            (Stored::F16, true) => span.multiply::<D, AsF16, 4>(dot),
-            (Stored::BF16, false) => span.multiply::<D, AsBf16, 1>(dot),
-            (Stored::BF16, true) => span.multiply::<D, AsBf16, 4>(dot),
-        }
-    }
-}
+entry!(stored, rows, block);
 
 type Codes = [u8; 32];
 

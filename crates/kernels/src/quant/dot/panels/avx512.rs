@@ -1,28 +1,55 @@
 //! Sixteen rows of the weight in the lanes of AVX-512.
 
+use super::unpack::Panel;
 use super::{Lanes, Work};
+use crate::quant::bits::Bits;
+use crate::quant::layout::e2m1_codes;
+use crate::quant::weight::Elements;
+use crate::simd::transpose_16;
 use std::arch::x86_64::*;
-
-/// Rows of activations whose sums, whole and scaled, fit into the registers.
-const ROWS: usize = 8;
 
 /// Runs all rows of activations.
 ///
 /// # Safety
-/// The machine has AVX-512 with VNNI, and the work's rows exist.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn run(work: &Work<'_>) {
+/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values), and the work's rows exist.
+pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel) {
+    let weight = work.product.weight;
+    let numbers = (weight.elements == Elements::DoubledE2M1).then(e2m1_codes);
+    let bits = Bits::new(weight.scheme.bits());
+    let lanes = Sixteen { numbers: numbers.as_ref(), bits: &bits };
     // SAFETY: the caller's promises.
-    unsafe { work.rows::<Sixteen, ROWS>(Sixteen) }
+    unsafe {
+        match work.product.layout.lanes.per_lane {
+            8 => nibbles(work, panel, lanes),
+            _ => others(work, panel, lanes),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn nibbles(work: &Work<'_>, panel: &mut Panel, lanes: Sixteen<'_>) {
+    // SAFETY: the caller's promises.
+    unsafe { work.run::<_, true>(lanes, panel) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+unsafe fn others(work: &Work<'_>, panel: &mut Panel, lanes: Sixteen<'_>) {
+    // SAFETY: the caller's promises.
+    unsafe { work.run::<_, false>(lanes, panel) }
 }
 
 #[derive(Clone, Copy)]
-struct Sixteen;
+struct Sixteen<'a> {
+    /// What nibbles stand for, where that is not themselves.
+    numbers: Option<&'a [u8; 16]>,
+    bits: &'a Bits,
+}
 
-impl Lanes for Sixteen {
+impl Lanes for Sixteen<'_> {
     type Whole = __m512i;
     type Float = __m512;
     const LANES: usize = 16;
+    const ROWS: usize = 8;
 
     #[inline(always)]
     unsafe fn no_sum(self) -> __m512i {
@@ -31,22 +58,19 @@ impl Lanes for Sixteen {
     }
 
     #[inline(always)]
-    unsafe fn zero(self) -> __m512 {
-        // SAFETY: the path has AVX-512.
-        unsafe { _mm512_setzero_ps() }
+    unsafe fn codes(self, from: *const u8) -> __m512i {
+        // SAFETY: a vector of codes is readable.
+        unsafe { _mm512_loadu_si512(from.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn add_four(self, sum: __m512i, codes: *const u8, x: *const u8) -> __m512i {
-        // SAFETY: a vector of codes and four bytes are readable.
-        unsafe {
-            let x = _mm512_set1_epi32(x.cast::<i32>().read_unaligned());
-            _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(codes.cast()), x)
-        }
+    unsafe fn add_four(self, sum: __m512i, codes: __m512i, x: *const u8) -> __m512i {
+        // SAFETY: four bytes are readable.
+        unsafe { _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
     }
 
     #[inline(always)]
-    unsafe fn add_eight(self, sum: __m512i, codes: [*const u8; 2], x: [*const u8; 2]) -> __m512i {
+    unsafe fn add_eight(self, sum: __m512i, codes: [__m512i; 2], x: [*const u8; 2]) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe { self.add_four(self.add_four(sum, codes[0], x[0]), codes[1], x[1]) }
     }
@@ -55,6 +79,12 @@ impl Lanes for Sixteen {
     unsafe fn load(self, from: *const f32) -> __m512 {
         // SAFETY: sixteen floats are readable.
         unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn times(self, values: __m512, factor: f32) -> __m512 {
+        // SAFETY: the path has AVX-512.
+        unsafe { _mm512_mul_ps(values, _mm512_set1_ps(factor)) }
     }
 
     #[inline(always)]
@@ -73,5 +103,51 @@ impl Lanes for Sixteen {
     unsafe fn store(self, values: __m512, to: *mut [f32; 16]) {
         // SAFETY: there is room for sixteen floats.
         unsafe { _mm512_storeu_ps(to.cast(), values) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(self, rows: &[*const u8; 16], words: usize, to: *mut u8) {
+        let mask = (0xffffu32 >> (16 - words)) as __mmask16;
+        // SAFETY: the masked loads touch so many words of each row; there is room for sixteen vectors.
+        unsafe {
+            let mut vectors = [_mm512_setzero_ps(); 16];
+            for (vector, row) in vectors.iter_mut().zip(rows) {
+                *vector = _mm512_maskz_loadu_ps(mask, row.cast());
+            }
+            for (i, vector) in transpose_16(vectors).into_iter().enumerate() {
+                _mm512_storeu_ps(to.add(64 * i).cast(), vector);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn nibbles(self, packed: *const u8, to: *mut u8) {
+        // SAFETY: a vector is readable, and there is room for two.
+        unsafe {
+            let (packed, mask) = (_mm512_loadu_si512(packed.cast()), _mm512_set1_epi8(15));
+            let mut low = _mm512_and_si512(packed, mask);
+            let mut high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
+            if let Some(numbers) = self.numbers {
+                let table = _mm512_broadcast_i32x4(_mm_loadu_si128(numbers.as_ptr().cast()));
+                (low, high) = (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high));
+            }
+            _mm512_storeu_si512(to.cast(), low);
+            _mm512_storeu_si512(to.add(64).cast(), high);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(self, from: *const u8, left: usize, to: *mut u8) {
+        // SAFETY: so many bytes are readable, and there is room for 64; this path has VBMI where it is called.
+        unsafe {
+            let codes = self.bits.unpack(from, left.min(8 * self.bits.width()));
+            _mm512_storeu_si512(to.cast(), codes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(self, from: *const u8) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
     }
 }

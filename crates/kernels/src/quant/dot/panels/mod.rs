@@ -1,7 +1,11 @@
 //! Many rows of activations in bytes on machines without matrix tiles. A panel is as many rows of the weight as
 //! a vector has lanes; its codes are unpacked once so that a vector holds four neighbouring values of every
 //! row, and each four bytes of an activation, in all lanes, meet it in one dot product. Sums stay in the lanes
-//! of their rows from the first value to the last, so that nothing is added across lanes.
+//! of their rows from the first value to the last, so that nothing is added across lanes, and 32 values take 11
+//! operations of a vector where `Dot` takes 20.
+//!
+//! A panel is unpacked and multiplied a part at a time, which stays in the innermost cache while all rows of
+//! activations pass; meanwhile memory delivers the next part.
 
 mod avx2;
 mod avx512;
@@ -9,17 +13,25 @@ mod unpack;
 
 use super::{Pick, Product};
 use crate::path::Path;
-use crate::quant::layout::{INPUT_GROUP, Numbers};
+use crate::quant::layout::{INPUT_GROUP, InputLayout, Numbers};
 use std::cell::RefCell;
 use std::ops::Range;
+use unpack::Panel;
 
-/// Least rows of activations for which unpacking pays.
-pub(super) const LEAST_ROWS: usize = 8;
+/// Values along the row that are unpacked at a time: 16 kB of a panel of sixteen rows.
+const PART: usize = 1024;
 
-/// Whether a product can be computed so: bytes, on a path that is written for it.
-pub(super) fn serves(product: &Product<'_>) -> bool {
-    product.layout.lanes.numbers != Numbers::F32
-        && matches!(product.path, Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx)
+/// Least rows of activations for which unpacking pays, by measurement of each path; `None` where there are no panels for
+/// the product, which is not of bytes or not on a path that is written for it.
+pub(super) fn least_rows(layout: &InputLayout, path: Path) -> Option<usize> {
+    if layout.lanes.numbers == Numbers::F32 {
+        return None;
+    }
+    match path {
+        Path::Avx512 | Path::Amx if layout.lanes.lanes == 16 => Some(32),
+        Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => Some(16),
+        _ => None,
+    }
 }
 
 /// What a vector path does; all is inlined into functions that enable its instructions.
@@ -27,20 +39,24 @@ pub(super) fn serves(product: &Product<'_>) -> bool {
 /// # Safety
 /// Every method needs the path's instructions and readable memory where it reads.
 trait Lanes: Copy {
-    /// A sum of products in every lane.
+    /// Codes, or products of them added up in every lane.
     type Whole: Copy;
     /// A float in every lane.
     type Float: Copy;
     /// Lanes of a vector.
     const LANES: usize;
+    /// Most rows of activations whose sums, whole and scaled, fit into the registers: 4 or 8.
+    const ROWS: usize;
 
     unsafe fn no_sum(self) -> Self::Whole;
-    unsafe fn zero(self) -> Self::Float;
+    unsafe fn codes(self, from: *const u8) -> Self::Whole;
     /// Adds to every lane the products of its four codes with the four bytes at `x`.
-    unsafe fn add_four(self, sum: Self::Whole, codes: *const u8, x: *const u8) -> Self::Whole;
+    unsafe fn add_four(self, sum: Self::Whole, codes: Self::Whole, x: *const u8) -> Self::Whole;
     /// As [`Lanes::add_four`] for two vectors of nibbles or e2m1 numbers.
-    unsafe fn add_eight(self, sum: Self::Whole, codes: [*const u8; 2], x: [*const u8; 2]) -> Self::Whole;
+    unsafe fn add_eight(self, sum: Self::Whole, codes: [Self::Whole; 2], x: [*const u8; 2]) -> Self::Whole;
     unsafe fn load(self, from: *const f32) -> Self::Float;
+    /// `values * factor`.
+    unsafe fn times(self, values: Self::Float, factor: f32) -> Self::Float;
     /// `to + sum * scale * *x`.
     unsafe fn scaled(
         self,
@@ -53,6 +69,16 @@ trait Lanes: Copy {
     unsafe fn add_multiple(self, to: Self::Float, factor: Self::Float, x: *const f32) -> Self::Float;
     /// Writes the lanes; those that a vector does not have are left.
     unsafe fn store(self, values: Self::Float, to: *mut [f32; 16]);
+
+    /// Writes a vector for each of `LANES` words of four bytes, which has that word of every row. Of the rows only the
+    /// first `words` (1 to `LANES`) are read; vectors of the others are there, and mean nothing.
+    unsafe fn transpose(self, rows: &[*const u8; 16], words: usize, to: *mut u8);
+    /// Writes the even nibbles of a vector, then the odd ones, as numbers of the weight.
+    unsafe fn nibbles(self, packed: *const u8, to: *mut u8);
+    /// Writes a vector of codes of another width as bytes, from as many bytes as are left of them.
+    unsafe fn widen(self, from: *const u8, left: usize, to: *mut u8);
+    /// Asks for memory that is read a while later.
+    unsafe fn prefetch(self, from: *const u8);
 }
 
 /// Multiplies rows `columns` of a matrix with the picked rows of activations, which are bytes.
@@ -66,140 +92,143 @@ pub(super) unsafe fn compute(
     picks: &dyn Fn(usize) -> Pick,
     count: usize,
 ) {
-    let wide = product.layout.lanes.lanes == 16;
-    with_scratch(product, |panel| {
-        for first in columns.clone().step_by(product.layout.lanes.lanes) {
-            let rows = first..columns.end.min(first + product.layout.lanes.lanes);
-            unpack::panel(product, matrix * product.weight.n, rows.clone(), panel);
-            let work = Work { product, panel, columns: rows, picks, count };
-            // SAFETY: the caller's promises.
-            unsafe {
-                match product.path {
-                    Path::Avx512 | Path::Amx if wide => avx512::run(&work),
-                    Path::AvxVnni => avx2::run_vnni(&work),
-                    _ => avx2::run(&work),
-                }
+    thread_local! {
+        // Its memory is kept from call to call.
+        static PANEL: RefCell<Panel> = RefCell::default();
+    }
+    let work = Work { product, first_row: matrix * product.weight.n, columns, picks, count };
+    PANEL.with_borrow_mut(|panel| {
+        panel.fit(product, count);
+        // SAFETY: the caller's promises.
+        unsafe {
+            match product.path {
+                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => avx512::run(&work, panel),
+                _ => avx2::run(&work, panel),
             }
         }
     });
 }
 
-/// An unpacked panel: codes four by four, then a scale and perhaps a bias for every group, all lane by lane.
-#[derive(Default)]
-struct Panel {
-    codes: Vec<[u8; 4]>,
-    scales: Vec<f32>,
-    /// Biases, or what stands for them where codes are counted from the middle; empty where there are none.
-    biases: Vec<f32>,
-}
-
-/// Lends the thread's panel, whose memory is kept from call to call.
-fn with_scratch(product: &Product<'_>, work: impl FnOnce(&mut Panel)) {
-    thread_local! {
-        static SCRATCH: RefCell<Panel> = RefCell::default();
-    }
-    SCRATCH.with_borrow_mut(|panel| {
-        let lanes = product.layout.lanes.lanes;
-        panel.codes.resize(product.weight.k / 4 * lanes, [0; 4]);
-        panel.scales.resize(product.weight.groups() * lanes, 0.0);
-        let has_biases = unpack::has_biases(product);
-        panel.biases.resize(if has_biases { product.weight.groups() * lanes } else { 0 }, 0.0);
-        work(panel);
-    });
-}
-
-/// A panel and the activations that it meets.
+/// Rows of the weight and the activations that they meet.
 struct Work<'a> {
     product: &'a Product<'a>,
-    panel: &'a Panel,
+    first_row: usize,
     columns: Range<usize>,
     picks: &'a dyn Fn(usize) -> Pick,
     count: usize,
 }
 
 impl Work<'_> {
-    /// All rows of activations; inlined into every path's functions.
+    /// All panels; inlined into every path's functions. `NIBBLES`: a lane of activations has eight values, the even ones
+    /// apart from the odd ones.
     #[inline(always)]
-    unsafe fn rows<L: Lanes, const ROWS: usize>(&self, lanes: L) {
-        // SAFETY: the caller's promises.
-        unsafe {
-            match self.product.layout.lanes.per_lane {
-                8 => self.rows_of::<L, ROWS, true>(lanes),
-                _ => self.rows_of::<L, ROWS, false>(lanes),
-            }
-        }
-    }
-
-    /// `NIBBLES`: a lane of activations has eight values, the even ones apart from the odd ones.
-    #[inline(always)]
-    unsafe fn rows_of<L: Lanes, const ROWS: usize, const NIBBLES: bool>(&self, lanes: L) {
-        let mut row = 0;
-        // SAFETY: the caller's promises.
-        unsafe {
-            while self.count - row >= ROWS {
-                self.some_rows::<L, ROWS, NIBBLES>(lanes, row);
-                row += ROWS;
-            }
-            while row < self.count {
-                self.some_rows::<L, 1, NIBBLES>(lanes, row);
-                row += 1;
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn some_rows<L: Lanes, const ROWS: usize, const NIBBLES: bool>(&self, lanes: L, first: usize) {
-        let Product { weight, layout, x, out, .. } = self.product;
-        let picks: [Pick; ROWS] = std::array::from_fn(|i| (self.picks)(first + i));
-        let row_bytes = layout.lane_row_bytes();
-        let per_lane = if NIBBLES { 8 } else { 4 };
-        let block_bytes = layout.lanes.block_bytes();
-        // A part has one scale of the weight and one of the activations.
-        let part = weight.scheme.group().min(INPUT_GROUP);
-        let steps = part / per_lane;
-        let of_group = weight.scheme.group() / part;
-        // SAFETY: the panel has the codes, scales and biases of the weight's rows in every lane; a prepared row
-        // has blocks of `LANES` times `per_lane` values, and sums of groups behind them.
-        unsafe {
-            let inputs: [*const u8; ROWS] =
-                std::array::from_fn(|i| x.as_ptr().add(picks[i].input * row_bytes));
-            let codes = self.panel.codes.as_ptr().cast::<u8>();
-            let vector = 4 * L::LANES;
-            let mut sums = [lanes.zero(); ROWS];
-            for index in 0..weight.k / part {
-                let mut whole = [lanes.no_sum(); ROWS];
-                let mut at = 0;
-                for step in index * steps..(index + 1) * steps {
-                    at = step / L::LANES * block_bytes + step % L::LANES * 4;
-                    for (whole, input) in whole.iter_mut().zip(inputs) {
-                        let x = input.add(at);
-                        *whole = if NIBBLES {
-                            let codes = codes.add(2 * step * vector);
-                            lanes.add_eight(*whole, [codes, codes.add(vector)], [x, x.add(vector)])
-                        } else {
-                            lanes.add_four(*whole, codes.add(step * vector), x)
+    unsafe fn run<L: Lanes, const NIBBLES: bool>(&self, lanes: L, panel: &mut Panel) {
+        for first in self.columns.clone().step_by(L::LANES) {
+            let columns = first..self.columns.end.min(first + L::LANES);
+            // SAFETY: the caller's promises.
+            unsafe {
+                panel.begin(lanes, self.product, self.first_row, columns.clone(), self.count);
+                for start in (0..self.product.weight.k).step_by(PART) {
+                    let part = start..self.product.weight.k.min(start + PART);
+                    panel.unpack(lanes, self.product, part.clone());
+                    let mut row = 0;
+                    while row < self.count {
+                        // No closures: instructions are enabled where all is inlined.
+                        row += match self.count - row {
+                            8.. if L::ROWS == 8 => self.add::<L, 8, NIBBLES>(lanes, panel, &part, row),
+                            4.. => self.add::<L, 4, NIBBLES>(lanes, panel, &part, row),
+                            2.. => self.add::<L, 2, NIBBLES>(lanes, panel, &part, row),
+                            _ => self.add::<L, 1, NIBBLES>(lanes, panel, &part, row),
                         };
                     }
                 }
-                let scale = lanes.load(self.panel.scales.as_ptr().add(index / of_group * L::LANES));
+                let mut values = [0.0; 16];
+                for row in 0..self.count {
+                    lanes.store(lanes.load(panel.sums(row)), &raw mut values);
+                    let to = (self.picks)(row).output;
+                    self.product.out.write(to, first, &values[..columns.len()]);
+                }
+            }
+        }
+    }
+
+    /// Adds a part's products with some rows of activations.
+    #[inline(always)]
+    unsafe fn add<L: Lanes, const ROWS: usize, const NIBBLES: bool>(
+        &self,
+        lanes: L,
+        panel: &mut Panel,
+        part: &Range<usize>,
+        row: usize,
+    ) -> usize {
+        let Product { weight, layout, .. } = self.product;
+        let per_lane = if NIBBLES { 8 } else { 4 };
+        // Values with one scale of the weight and one of the activations.
+        let sharing = weight.scheme.group().min(INPUT_GROUP);
+        let steps = sharing / per_lane;
+        let of_group = (weight.scheme.group() / sharing).trailing_zeros();
+        let vector = 4 * L::LANES;
+        let (block_bytes, sums_at) = (layout.lanes.block_bytes(), layout.lane_sums_at());
+        // SAFETY: the panel has the part's codes, and scales, biases and sums in every lane; a prepared row has blocks of
+        // `LANES` times `per_lane` values, of which those that share a scale never lie in two, and sums of groups behind
+        // them.
+        unsafe {
+            let inputs: [*const u8; ROWS] = self.inputs(row);
+            let mut sums = [lanes.load(panel.sums(row)); ROWS];
+            for (i, sum) in sums.iter_mut().enumerate().skip(1) {
+                *sum = lanes.load(panel.sums(row + i));
+            }
+            let mut codes = panel.codes();
+            for shared in part.start / sharing..part.end / sharing {
+                let mut whole = [lanes.no_sum(); ROWS];
+                let mut at = 0;
+                // The place is found anew in every step: if this loop could be unrolled, it would be, and more loads were
+                // in flight than registers hold.
+                for step in shared * steps..(shared + 1) * steps {
+                    at = step / L::LANES * block_bytes + step % L::LANES * 4;
+                    if NIBBLES {
+                        let both = [lanes.codes(codes), lanes.codes(codes.add(vector))];
+                        for (whole, input) in whole.iter_mut().zip(inputs) {
+                            *whole = lanes.add_eight(*whole, both, [input.add(at), input.add(at + vector)]);
+                        }
+                        codes = codes.add(2 * vector);
+                    } else {
+                        let four = lanes.codes(codes);
+                        for (whole, input) in whole.iter_mut().zip(inputs) {
+                            *whole = lanes.add_four(*whole, four, input.add(at));
+                        }
+                        codes = codes.add(vector);
+                    }
+                }
+                let scale = lanes.load(panel.scales((shared >> of_group) * L::LANES));
                 // Scales lie behind the block's bytes, one a lane.
                 let scale_at = at + per_lane * L::LANES;
                 for ((sum, whole), input) in sums.iter_mut().zip(whole).zip(inputs) {
                     *sum = lanes.scaled(*sum, whole, scale, input.add(scale_at).cast());
                 }
             }
-            for (group, bias) in self.panel.biases.chunks_exact(L::LANES).enumerate() {
-                let bias = lanes.load(bias.as_ptr());
-                for (sum, input) in sums.iter_mut().zip(inputs) {
-                    let of_group = input.add(layout.lane_sums_at()).cast::<f32>().add(group);
-                    *sum = lanes.add_multiple(*sum, bias, of_group);
+            if let Some((biases, factor)) = panel.biases(self.product) {
+                for group in part.start / weight.scheme.group()..part.end / weight.scheme.group() {
+                    let bias = lanes.times(lanes.load(biases.add(group * L::LANES)), factor);
+                    for (sum, input) in sums.iter_mut().zip(inputs) {
+                        *sum = lanes.add_multiple(*sum, bias, input.add(sums_at + 4 * group).cast());
+                    }
                 }
             }
-            let mut values = [0.0; 16];
-            for (pick, sum) in picks.iter().zip(sums) {
-                lanes.store(sum, &raw mut values);
-                out.write(pick.output, self.columns.start, &values[..self.columns.len()]);
+            for (i, sum) in sums.into_iter().enumerate() {
+                lanes.store(sum, panel.sums(row + i).cast());
             }
         }
+        ROWS
+    }
+
+    /// Where prepared rows of activations start.
+    #[inline(always)]
+    unsafe fn inputs<const ROWS: usize>(&self, row: usize) -> [*const u8; ROWS] {
+        let Product { layout, x, .. } = self.product;
+        // SAFETY: the caller promises that the picked rows are there.
+        std::array::from_fn(|i| unsafe {
+            x.as_ptr().add((self.picks)(row + i).input * layout.lane_row_bytes())
+        })
     }
 }

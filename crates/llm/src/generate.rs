@@ -62,6 +62,11 @@ enum Chooser {
 }
 
 impl Chooser {
+    /// Whether it takes the likeliest token, whatever came before.
+    fn takes_likeliest(&self) -> bool {
+        matches!(self, Chooser::Scores(sampler) if sampler.settings().takes_likeliest())
+    }
+
     fn new(
         model: &LanguageModel,
         options: &GenerateOptions,
@@ -105,6 +110,7 @@ pub fn generate(
     let clock = Clock::default();
     let mut run = Stats { start: clock.now(), prompt_tokens: prompt.len(), ..Stats::default() };
     let (mut chooser, draw) = Chooser::new(decoder.model(), options, prompt.len(), constraint.is_some())?;
+    let greedy = constraint.is_none() && chooser.takes_likeliest();
     let room = match decoder.context() {
         Some(context) if prompt.len() >= context => {
             return Err(LlmError::PromptTooLong { tokens: prompt.len(), context });
@@ -123,7 +129,12 @@ pub fn generate(
     let mut last;
     let finish_reason = loop {
         run.call_start = clock.now();
-        let next = match decoder.read(unread, &draw, control) {
+        let next = if greedy {
+            decoder.read_greedily(unread, answer.len() + 1 < budget, control)
+        } else {
+            decoder.read(unread, &draw, control)
+        };
+        let next = match next {
             Err(LlmError::Run(pteron_runtime::Error::Cancelled | pteron_runtime::Error::Deadline)) => {
                 break FinishReason::Cancelled;
             }

@@ -108,6 +108,11 @@ impl Signature {
         })
     }
 
+    /// The dtype of tokens.
+    pub(crate) fn token_dtype(&self) -> DType {
+        self.tokens
+    }
+
     /// What a call with these tokens takes. `inputs` are those of an earlier call, whose memory is used again.
     pub(crate) fn inputs(
         &self,

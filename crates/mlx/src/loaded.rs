@@ -136,7 +136,7 @@ impl LoadedMlx {
         let contents = state.begin()?;
         let mut before: Vec<Arc<Flight>> = contents.flight.iter().cloned().collect();
         before.extend(inputs.iter().filter_map(flight_of));
-        before.iter().try_for_each(|flight| flight.wait_before())?;
+        before.iter().try_for_each(|flight| flight.hold_back())?;
         let inputs = inputs.iter().map(|value| argument(&mlx, value)).collect::<Result<Vec<_>>>()?;
         // A listener wants to hear of every node.
         let way = match control.trace {

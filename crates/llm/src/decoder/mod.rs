@@ -3,10 +3,13 @@
 //! Tokens and a text that the caches shall hold flow in; logits, or a token that the program drew, flow out. Strings
 //! never come here.
 
+mod ahead;
 mod marks;
 mod rewind;
 
 pub use rewind::Reuse;
+
+use ahead::Ahead;
 
 use crate::signature::{Draw, Gives, Signature};
 use crate::{LanguageModel, LlmError, Result};
@@ -37,6 +40,8 @@ pub struct Decoder {
     /// Of the last call, whose memory the next one uses.
     inputs: Vec<Value>,
     outputs: Vec<Value>,
+    /// A call that has been handed over before the token that it reads was known here.
+    ahead: Option<Ahead>,
 }
 
 /// How a decoder is opened.
@@ -82,6 +87,7 @@ impl Decoder {
             scores: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            ahead: None,
         })
     }
 
@@ -112,28 +118,42 @@ impl Decoder {
 
     /// Reads more of the text, in chunks; what follows. After an error the decoder holds what it had read until then.
     pub fn read(&mut self, tokens: &[u32], draw: &Draw, control: &RunControl) -> Result<Next<'_>> {
+        self.drop_ahead()?;
         let model = self.model.clone();
+        let signature = self.read_chunks(&model, tokens, draw, control)?;
+        self.scores_of(signature)
+    }
+
+    /// Reads all of it, in chunks; how the last one was called.
+    fn read_chunks<'m>(
+        &mut self,
+        model: &'m LanguageModel,
+        tokens: &[u32],
+        draw: &Draw,
+        control: &RunControl,
+    ) -> Result<&'m Signature> {
         self.check(tokens)?;
         self.tell_length(tokens.len())?;
-        let chunk = model.chunk();
-        let mut parts = tokens.chunks(chunk).peekable();
-        while let Some(part) = parts.next() {
+        let mut last = Err(LlmError::EmptyPrompt);
+        for part in tokens.chunks(model.chunk()) {
             let signature = if part.len() == 1 { model.decode() } else { model.prefill() };
             self.call(signature, part, draw, control)?;
-            if parts.peek().is_some() {
-                continue;
-            }
-            let output = output_of(signature, &mut self.outputs)?;
-            if signature.gives == Gives::Token {
-                return drawn(signature, output).map(Next::Token);
-            }
-            let row = row_length(signature, output)?;
-            let rows = output.len() / row;
-            copy_row(signature, output, rows - 1, row, &mut self.scores)?;
-            self.give_up_large_outputs();
-            return Ok(Next::Scores(&mut self.scores));
+            last = Ok(signature);
         }
-        Err(LlmError::EmptyPrompt)
+        last
+    }
+
+    /// What follows the last call.
+    fn scores_of(&mut self, signature: &Signature) -> Result<Next<'_>> {
+        let output = output_of(signature, &mut self.outputs)?;
+        if signature.gives == Gives::Token {
+            return drawn(signature, output).map(Next::Token);
+        }
+        let row = row_length(signature, output)?;
+        let rows = output.len() / row;
+        copy_row(signature, output, rows - 1, row, &mut self.scores)?;
+        self.give_up_large_outputs();
+        Ok(Next::Scores(&mut self.scores))
     }
 
     /// Reads more of the text and shows the scores after each of its tokens, with the token's number in `tokens`.
@@ -144,6 +164,7 @@ impl Decoder {
         control: &RunControl,
         mut visit: impl FnMut(usize, &[f32]) -> Result<()>,
     ) -> Result<()> {
+        self.drop_ahead()?;
         let model = self.model.clone();
         if model.draws_itself() {
             return Err(LlmError::DrawsItself { what: "looking at probabilities" });
@@ -224,7 +245,7 @@ impl Decoder {
 
     /// Another decoder that goes on from here.
     pub fn fork(&self) -> Result<Decoder> {
-        Ok(Decoder {
+        let mut fork = Decoder {
             model: self.model.clone(),
             session: self.session.fork()?,
             context: self.context,
@@ -236,7 +257,12 @@ impl Decoder {
             scores: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
-        })
+            ahead: None,
+        };
+        if self.ahead.is_some() {
+            fork.take_back_one()?;
+        }
+        Ok(fork)
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Reuse {
 impl Decoder {
     /// Remembers this place, where going back to it would otherwise mean to read the text again.
     pub fn mark(&mut self) -> Result<()> {
+        self.drop_ahead()?;
         let caches = self.model.caches();
         if caches.rewind_freely() || self.tokens.is_empty() {
             return Ok(());
@@ -72,6 +73,7 @@ impl Decoder {
 
     /// As [`Decoder::rewind`]; whether a copy of the caches was put back.
     fn go_back(&mut self, to: usize) -> Result<bool> {
+        self.drop_ahead()?;
         if to >= self.tokens.len() {
             return Ok(false);
         }
@@ -126,7 +128,7 @@ impl Decoder {
     }
 
     /// Cuts the caches back to a position, where they still hold what lies before it; whether they did.
-    fn cut(&mut self, to: usize) -> Result<bool> {
+    pub(super) fn cut(&mut self, to: usize) -> Result<bool> {
         let caches = self.model.caches();
         if !caches.hold(to, self.high) {
             return Ok(false);
@@ -178,6 +180,7 @@ impl Decoder {
 
     /// Empties the caches.
     pub fn reset(&mut self) -> Result<()> {
+        self.ahead = None;
         self.marks = Marks::default();
         self.calls.clear();
         self.empty()

@@ -58,6 +58,11 @@ impl SamplerSettings {
         SamplerSettings { temperature: 0.0, ..SamplerSettings::default() }
     }
 
+    /// Whether the likeliest token is taken, whatever came before.
+    pub fn takes_likeliest(&self) -> bool {
+        self.temperature == 0.0 && !self.penalises()
+    }
+
     /// Whether tokens that were seen before are treated in another way than those that were not.
     fn penalises(&self) -> bool {
         self.repetition_penalty != 1.0 || self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
@@ -188,7 +193,7 @@ impl Sampler {
     /// When there are no logits, one of them is not a number, or all tokens are ruled out.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         let greedy = self.settings.temperature == 0.0;
-        let token = if greedy && !self.settings.penalises() {
+        let token = if self.settings.takes_likeliest() {
             check_logits(logits)?;
             let largest = candidates::largest(logits, f32::NEG_INFINITY);
             let token = logits.iter().position(|logit| *logit == largest && largest > f32::NEG_INFINITY);

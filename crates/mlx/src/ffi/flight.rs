@@ -7,6 +7,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+/// Flights of a row that may be under way. A token that is read one step late takes four: two steps, and two choices of
+/// the likeliest token.
+const MOST_UNDER_WAY: usize = 6;
+
 /// What was handed over, with the flight that computes it where something is to be computed.
 pub(crate) type Submitted<T> = (T, Option<Arc<Flight>>);
 
@@ -131,8 +135,20 @@ impl Flight {
         matches!(self.outcome.get(), Some(Err(_)))
     }
 
-    /// Waits for what it builds on, so that no more than two flights of a row are under way.
-    pub(crate) fn wait_before(&self) -> Result<(), MlxError> {
+    /// How many flights of a row are under way, this one and those that it builds on.
+    fn depth(&self) -> usize {
+        if self.outcome.get().is_some() {
+            return 0;
+        }
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        1 + before.iter().map(|before| before.depth()).max().unwrap_or(0)
+    }
+
+    /// Waits for what it builds on where too many of a row are under way: whoever hands over and never reads is held back.
+    pub(crate) fn hold_back(&self) -> Result<(), MlxError> {
+        if self.depth() < MOST_UNDER_WAY {
+            return Ok(());
+        }
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
         before.iter().try_for_each(|before| before.wait())
     }

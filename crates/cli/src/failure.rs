@@ -65,6 +65,11 @@ impl Failure {
         Failure { hint: Some(hint.into()), ..self }
     }
 
+    /// The same, with what lies at a path called as the user calls it.
+    pub(crate) fn naming(self, path: &Path, name: &str) -> Failure {
+        Failure { message: self.message.replace(&path.display().to_string(), name), ..self }
+    }
+
     /// The same with exit code 2, for commands whose 1 is an answer.
     pub(crate) fn into_trouble(self) -> Failure {
         Failure { code: self.code * 2, ..self }
@@ -236,6 +241,9 @@ mod tests {
         let error = serde_json::json!({"kind": "usage", "message": "no such thing", "hint": "try another"});
         assert_eq!(json, serde_json::json!({"error": error}));
         assert_eq!(Failure::closed_output().render(), "");
+        let store = Path::new("/home/u/.cache/models/m");
+        let named = Failure::in_file(&store.join("config.json"), "cut off").naming(store, "smollm2-135m");
+        assert_eq!(named.message(), "smollm2-135m/config.json: cut off");
         let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };
         let rendered = Failure::from(error).render();
         assert!(rendered.contains("takes 2 inputs, 1 were given\nhint: `pteron inspect"), "{rendered}");

@@ -162,7 +162,7 @@ impl Form {
             Form::Data => "external data (.ptd)",
             Form::Bundle => "a bundled program (.bpte)",
             Form::Gguf => "a GGUF file",
-            Form::Safetensors => "weights without their configuration (safetensors)",
+            Form::Safetensors => "a file of weights without their configuration (safetensors)",
             Form::Archive => "a zip archive, as torch.export.save writes (.pt2)",
             Form::Pickle => "a pickled PyTorch checkpoint",
             Form::Onnx => "an ONNX model",
@@ -174,6 +174,16 @@ impl Form {
             Form::Text => "a text",
             Form::Unknown => "a file of no kind that is known",
         }
+    }
+
+    /// What is wrong with such a file where another kind is wanted.
+    fn mismatch(self, path: &Path, wanted: Wanted) -> Option<(String, Option<String>)> {
+        let problem = match self {
+            _ if wanted.takes(self) => return None,
+            Form::Empty => self.words().to_owned(),
+            _ => format!("this is {}; wanted is {}", self.words(), wanted.words()),
+        };
+        Some((problem, self.advice(path)))
     }
 
     /// What to do with such a file instead.
@@ -220,18 +230,14 @@ impl Form {
 /// What is wrong with a file of another kind than a command reads, and what would help; `None` where it may be right, or
 /// cannot be looked at.
 pub(crate) fn mismatch(path: &Path, wanted: Wanted) -> Option<(String, Option<String>)> {
-    let form = Form::of(path).ok().filter(|form| !wanted.takes(*form))?;
-    let problem = match form {
-        Form::Empty => form.words().to_owned(),
-        _ => format!("this is {}; wanted is {}", form.words(), wanted.words()),
-    };
-    Some((problem, form.advice(path)))
+    Form::of(path).ok()?.mismatch(path, wanted)
 }
 
-/// Refuses a file of another kind than a command reads.
-pub(crate) fn check(path: &Path, wanted: Wanted) -> Result<(), Failure> {
-    match mismatch(path, wanted) {
-        None => Ok(()),
+/// Refuses a file of another kind than a command reads; what it is otherwise. What cannot be looked at is left to its reader.
+pub(crate) fn check(path: &Path, wanted: Wanted) -> Result<Form, Failure> {
+    let form = Form::of(path).unwrap_or(Form::Unknown);
+    match form.mismatch(path, wanted) {
+        None => Ok(form),
         Some((problem, None)) => Err(Failure::in_file(path, problem)),
         Some((problem, Some(advice))) => Err(Failure::in_file(path, problem).hint(advice)),
     }

@@ -35,6 +35,8 @@ use std::process::ExitCode;
     name = "pteron",
     version = command::version::SHORT,
     long_version = command::version::LONG,
+    // Longer lines are hard to read, however wide the terminal.
+    max_term_width = 100,
     after_help = "Examples:
   pteron run 'Why is the sky blue?'               an answer by the default model
   pteron chat                                     talk to it

@@ -39,6 +39,15 @@ pub(crate) fn as_it_is(pte: &Pte) -> Result<Rewritten, String> {
 
 /// The program with every MLX payload decoded, lifted, verified, emitted and encoded.
 pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
+    changed(pte, limits, &mut |_| ())
+}
+
+/// The same with every graph changed on the way.
+pub(crate) fn changed(
+    pte: &Pte,
+    limits: &Limits,
+    change: &mut dyn FnMut(&mut Module),
+) -> Result<Rewritten, String> {
     let Rewritten { mut program, mut segments } = as_it_is(pte)?;
     let kept = segments_of_others(&program);
     let mut renewed = HashMap::new();
@@ -51,7 +60,7 @@ pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, Str
             }
             let here = |problem: String| format!("method `{}`, delegate {number}: {problem}", &*plan.name);
             let old = pte.payload(delegate).ok_or_else(|| here("it has no payload".into()))?;
-            let new = Bytes::copy_of(&renew(&old, &plan.name, limits).map_err(here)?);
+            let new = Bytes::copy_of(&renew(&old, &plan.name, limits, change).map_err(here)?);
             let at = match location {
                 DataLocation::Inline => {
                     let inline = BackendDelegateInlineData { data: new.into() };
@@ -80,11 +89,17 @@ pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, Str
 }
 
 /// A payload through the graph and back.
-fn renew(payload: &[u8], name: &str, limits: &Limits) -> Result<Vec<u8>, String> {
+fn renew(
+    payload: &[u8],
+    name: &str,
+    limits: &Limits,
+    change: &mut dyn FnMut(&mut Module),
+) -> Result<Vec<u8>, String> {
     let (payload, unknown) =
         Payload::decode_with_remarks(payload, limits).map_err(|error| format!("payload: {error}"))?;
     refuse_unknown(&unknown)?;
-    let module = lift(&payload, name, limits).map_err(|error| format!("lift: {error}"))?;
+    let mut module = lift(&payload, name, limits).map_err(|error| format!("lift: {error}"))?;
+    change(&mut module);
     verified(&module)?;
     let payload = emit(&module).map_err(|error| format!("emit: {error}"))?;
     payload.encode().map_err(|error| format!("encode: {error}"))

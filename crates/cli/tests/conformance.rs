@@ -136,6 +136,98 @@ fn quality_says_what_fast_costs() {
     assert!(equal.parse::<u32>().unwrap() <= picked.parse().unwrap(), "{tokens}");
 }
 
+/// Rows and columns of a packed matrix that is large enough to be rounded for, and how often it is multiplied by.
+const SIDE: usize = 256;
+const PRODUCTS: usize = 24;
+
+/// A case of many products in a row with one matrix of 4 bits; one element of what it expects is off by that share of the
+/// largest.
+fn deep_case(folder: &Folder, name: &str, off_by: f64) {
+    let mut state = 7u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    let words: Vec<u32> = (0..SIDE * SIDE / 8).map(|_| (random() & 0xffff) | (random() << 16)).collect();
+    // Products keep the size of what they multiply.
+    let step = 1.0 / (4.61 * (SIDE as f32).sqrt());
+    let scales: Vec<f32> =
+        (0..SIDE * SIDE / 32).map(|_| if random() & 1 == 0 { step } else { -step }).collect();
+    let biases: Vec<f32> = scales.iter().map(|scale| -7.5 * scale).collect();
+    let x: Vec<f32> = (0..SIDE).map(|_| f32::from((random() & 0xff) as u8) / 128.0 - 1.0).collect();
+    let mut want: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    for _ in 0..PRODUCTS {
+        let row = |row: usize| -> f64 {
+            let weight = |column: usize| {
+                let code = words[row * SIDE / 8 + column / 8] >> (4 * (column % 8)) & 15;
+                let group = row * SIDE / 32 + column / 32;
+                f64::from(scales[group]) * f64::from(code) + f64::from(biases[group])
+            };
+            (0..SIDE).map(|column| weight(column) * want[column]).sum()
+        };
+        want = (0..SIDE).map(row).collect();
+    }
+    let largest = want.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+    want[3] += off_by * largest;
+
+    let mut graph = format!(
+        "graph \"forward\"\n  input %0 \"x\": f32[1, {SIDE}]\n  constant %1 \"w\": u32[{SIDE}, {}]\n  \
+         constant %2 \"scales\": f32[{SIDE}, 8]\n  constant %3 \"biases\": f32[{SIDE}, 8]\n{{\n",
+        SIDE / 8
+    );
+    let mut last = 0;
+    for result in 4..4 + PRODUCTS {
+        graph += &format!(
+            "  %{result}: f32[1, {SIDE}] = quantized_matmul(x=%{last}, w=%1, scales=%2, biases=%3, group_size=32, \
+             bits=4, mode=\"affine\", transpose=true)\n"
+        );
+        last = result;
+    }
+    graph += &format!("}}\noutput %{last} \"y\": f32[1, {SIDE}]\n");
+    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let weights = [
+        ("w", words.iter().flat_map(|word| word.to_le_bytes()).collect()),
+        ("scales", floats(&scales)),
+        ("biases", floats(&biases)),
+    ];
+    let at = folder.path(name);
+    std::fs::create_dir(&at).unwrap();
+    std::fs::write(at.join("model.pte"), delegated(&graph, &weights)).unwrap();
+    let description = format!(
+        r#"{{"name": "{name}", "kind": "op", "source": "here", "atol": 1e-3, "rtol": 1e-3, "nodes": {{}}, "portable": {{}},
+            "steps": [{{"method": "forward", "inputs": ["tensor"], "outputs": ["tensor"], "rule": "close"}}]}}"#
+    );
+    std::fs::write(at.join("case.json"), description).unwrap();
+    let (x, y) = (floats(&x), floats(&want.iter().map(|&value| value as f32).collect::<Vec<f32>>()));
+    let tensors = [("0.in.0", &x), ("0.out.0", &y)]
+        .map(|(key, data)| (key, TensorView::new(Dtype::F32, vec![1, SIDE], data).unwrap()));
+    std::fs::write(at.join("io.safetensors"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+}
+
+#[test]
+fn fast_is_held_to_what_rounding_costs_a_case_and_to_no_more() {
+    let folder = Folder::new();
+    deep_case(&folder, "deep", 0.0);
+    deep_case(&folder, "deep-and-wrong", 0.12);
+    let run = pteron(&["conformance", &folder.at("deep"), "--quality"]).ok();
+    let row = run.lines().find(|line| line.starts_with("| deep |")).unwrap();
+    let largest: f64 = row.split('|').nth(2).unwrap().trim().parse().unwrap();
+    assert!(largest > 0.022, "the case is too shallow to be beyond the bar that all cases have: {run}");
+    let run = pteron(&["conformance", &folder.at("deep"), "--precision", "fast", "--json"]).ok();
+    let (object, last) = run.trim_end().split_once('\n').unwrap();
+    assert_eq!(last, "1 passed, 0 failed");
+    // What was allowed: more than it took, and not much more.
+    let json: serde_json::Value = serde_json::from_str(object).unwrap();
+    let allowed = largest / json["cases"][0]["used"].as_f64().unwrap();
+    assert!((0.02..0.08).contains(&allowed), "{allowed} of the largest magnitude: {run}");
+    let wrong = pteron(&["conformance", &folder.at("deep-and-wrong"), "--precision", "fast"]);
+    assert!(wrong.code == 1 && wrong.stdout.contains("[0, 3]: "), "{}", wrong.stdout);
+    // The wider bar is for `fast` alone.
+    assert_eq!(pteron(&["conformance", &folder.at("deep")]).ok(), "1 passed, 0 failed\n");
+    let exact = pteron(&["conformance", &folder.at("deep-and-wrong")]);
+    assert!(exact.code == 1 && exact.stdout.contains("(1 of 256 elements differ)"), "{}", exact.stdout);
+}
+
 #[test]
 fn broken_cases_fail_and_leave_the_others_alone() {
     let folder = set();

@@ -129,9 +129,11 @@ fn longrope_turns_short_inputs_by_the_short_list_whatever_the_context() {
         let tensor = pteron_tensor::HostTensor::from_slice(vec![1, count], &ids).unwrap();
         folder.write(&format!("{count}.npy"), &pteron_tensor::npy::write(&tensor).unwrap())
     };
+    let start = pteron_tensor::HostTensor::from_slice(vec![1], &[0i64]).unwrap();
+    let start = folder.write("start.npy", &pteron_tensor::npy::write(&start).unwrap());
     let logits = |file: &str, tokens: &str, backend: &str| {
         let out = folder.at("out");
-        let fixed = ["--input", "int:0", "--backend", backend, "--output", &out];
+        let fixed = ["--input", &start, "--backend", backend, "--output", &out];
         pteron(&[&["exec", file, "--input", tokens], &fixed[..]].concat()).ok();
         let file = std::fs::read(folder.path("out/out.0.npy")).unwrap();
         pteron_tensor::npy::read(&pteron_tensor::Bytes::copy_of(&file))

@@ -179,6 +179,29 @@ fn help_and_version_have_commands_of_their_own() {
 }
 
 #[test]
+fn help_wraps_by_words_at_the_width_of_the_terminal() {
+    let at_width = |command: &str, columns: &str| {
+        let mut pteron = Command::new(env!("CARGO_BIN_EXE_pteron"));
+        // No stream is a terminal here, so that the variable counts.
+        let output =
+            pteron.args([command, "--help"]).env("COLUMNS", columns).stdin(Stdio::null()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let commands =
+        ["run", "chat", "perplexity", "list", "doctor", "exec", "export", "compile", "conformance"];
+    for command in commands {
+        let narrow = at_width(command, "60");
+        // How a command is called stands on one line, always.
+        for line in narrow.lines().filter(|line| line.trim().contains(' ') && !line.starts_with("Usage:")) {
+            assert!(line.chars().count() <= 60, "{command}: {line}");
+        }
+        let wide = at_width(command, "200");
+        assert!(narrow.lines().count() > wide.lines().count(), "{command}: {narrow}");
+        assert!(narrow.split_whitespace().eq(wide.split_whitespace()), "{command}: words differ");
+    }
+}
+
+#[test]
 fn shells_and_man_get_what_they_need() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = pteron(&["completions", shell]).ok();

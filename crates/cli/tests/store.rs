@@ -60,6 +60,48 @@ fn list(folder: &Folder) -> Value {
     serde_json::from_str(&at_home(folder, &["list", "--json"]).ok()).unwrap()
 }
 
+/// Whoever names a model is told of that name, not of the places where its files and what was made of them lie.
+#[test]
+fn models_are_called_as_the_user_calls_them() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let broken = folder.at("broken");
+    std::fs::create_dir(&broken).unwrap();
+    folder.write("broken/config.json", b"{\"model_type\": \"nonesuch\", \"architectures\": [\"Nonesuch\"]}");
+    folder.write("broken/model.safetensors", b"\x02\0\0\0\0\0\0\0{}");
+    std::fs::create_dir(folder.path("home")).unwrap();
+    let entry = |name: &str, from: &str| {
+        format!(
+            "[models.{name}]\nlicence = \"MIT\"\n[[models.{name}.variants]]\nname = \"bf16\"\nkind = \"folder\"\n\
+             sources = ['path:{from}']\n"
+        )
+    };
+    folder.write("home/models.toml", (entry("tiny", &source) + &entry("worn", &broken)).as_bytes());
+    let home = folder.at("home");
+    let said = |arguments: &[&str], code: i32| {
+        let run = at_home(&folder, arguments);
+        assert_eq!(run.code, code, "{arguments:?}: {}", run.stderr);
+        assert!(!run.stderr.contains(&home), "{arguments:?}: {}", run.stderr);
+        run.stderr
+    };
+    let (_, converting) = answer(&folder, "tiny", &[]);
+    assert!(converting.ends_with("\nconverting tiny; this is done once\n"), "{converting}");
+    assert!(!converting.contains(&home), "{converting}");
+    let limited = said(&["run", "--model", "tiny", "--memory-limit", "1K", "hi"], 1);
+    assert!(limited.starts_with("error: tiny needs "), "{limited}");
+    let weights = kept(&folder, "weights.ptd").remove(0);
+    std::fs::write(&weights, b"").unwrap();
+    let (_, damaged) = answer(&folder, "tiny", &[]);
+    assert!(damaged.starts_with("what was converted from tiny is damaged"), "{damaged}");
+    for arguments in [&["run", "--model", "worn", "hi"][..], &["export", "worn", "-o", &folder.at("x.pte")]] {
+        let refused = said(arguments, 1);
+        assert!(refused.contains("nonesuch") && !refused.contains("converting"), "{refused}");
+    }
+    // A folder of one's own is called by its path, also where the fault is in what was made of it.
+    let own = said(&["run", "--model", &source, "--memory-limit", "1K", "hi"], 1);
+    assert!(own.contains(&format!("error: {source} needs ")), "{own}");
+}
+
 #[test]
 fn every_context_and_perplexity_share_one_copy_of_the_weights() {
     let folder = Folder::new();

@@ -130,22 +130,25 @@ fn a_prompt_that_is_interrupted_counts_only_what_was_read() {
 #[test]
 fn frequency_and_presence_count_the_answer_and_repetition_the_prompt_too() {
     let model = model(Caches::Plain);
-    // Every token is in the prompt.
-    let prompt: Vec<u32> = (0..70).collect();
-    let first = |sampling: SamplerSettings| {
+    let first = |prompt: &[u32], sampling: SamplerSettings| {
         let options = GenerateOptions { max_new: Some(1), sampling, ..options() };
         let mut show = |_: &str| ControlFlow::Continue(());
         let control = RunControl::default();
-        generate(&mut decoder(&model), None, &prompt, &options, None, &mut show, &control).unwrap().tokens
+        generate(&mut decoder(&model), None, prompt, &options, None, &mut show, &control).unwrap().tokens
     };
-    let plain = first(SamplerSettings::greedy());
-    let said =
-        SamplerSettings { frequency_penalty: 50.0, presence_penalty: 50.0, ..SamplerSettings::greedy() };
-    assert_eq!(first(said.clone()), plain);
+    let greedy = SamplerSettings::greedy();
+    // A prompt that holds what follows it, and few of all tokens: were it counted, another token would follow.
+    let mut prompts = (0..100).map(|seed| text(12, seed));
+    let prompt = prompts.find(|prompt| prompt.contains(&first(prompt, greedy.clone())[0])).unwrap();
+    let plain = first(&prompt, greedy.clone());
+    let said = SamplerSettings { frequency_penalty: 50.0, presence_penalty: 50.0, ..greedy.clone() };
+    assert_eq!(first(&prompt, said.clone()), plain);
+    assert_ne!(first(&prompt, SamplerSettings { repetition_penalty: 1e4, ..greedy }), plain);
     // Once said, a token is penalised.
     let options = GenerateOptions { max_new: Some(20), sampling: said, ..options() };
     let mut show = |_: &str| ControlFlow::Continue(());
     let control = RunControl::default();
+    let prompt: Vec<u32> = (0..70).collect();
     let answer = generate(&mut decoder(&model), None, &prompt, &options, None, &mut show, &control).unwrap();
     let different: std::collections::BTreeSet<u32> = answer.tokens.iter().copied().collect();
     assert_eq!(different.len(), 20, "{:?}", answer.tokens);

@@ -235,34 +235,96 @@ fn texts_without_special_tokens_are_cut_as_before() {
     }
 }
 
+/// What the packed templates write, and what others write.
+const MARKS: [&str; 17] = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<user>",
+    "</user>",
+    "<assistant>",
+    "</assistant>",
+    "<system>",
+    "<tool>",
+    "<think>",
+    "</think>",
+    "[tools]",
+    "ASSISTANT: ",
+    "> Assistant:",
+    "<|im_start|>",
+    "<|im_end|>",
+    "[/INST]",
+];
+
+/// Adds a text to every string that somebody has said; roles and kinds, by which templates choose, stay.
+fn say(value: &mut Value, text: &str) {
+    match value {
+        Value::String(said) => said.push_str(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| say(item, text)),
+        Value::Object(fields) => {
+            let said = fields.iter_mut().filter(|(key, _)| !matches!(key.as_str(), "role" | "type"));
+            said.for_each(|(_, field)| say(field, text));
+        }
+        _ => {}
+    }
+}
+
 #[test]
-fn packed_templates_tell_written_from_heard() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates");
-    let mut rendered = 0;
-    for entry in fs::read_dir(folder).unwrap() {
+fn no_packed_template_makes_a_special_token_of_what_was_heard() {
+    let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates");
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors.zip");
+    let mut packed = zip::ZipArchive::new(File::open(packed).unwrap()).unwrap();
+    let inputs: Value = serde_json::from_reader(packed.by_name("templates/inputs.json").unwrap()).unwrap();
+    let (tokenizer, evil) = (byte_level(&MARKS), hostile(&MARKS));
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(templates).unwrap() {
         let path = entry.unwrap().path();
         let template = ChatTemplate::new(&fs::read_to_string(&path).unwrap()).unwrap();
-        let input = |word: &str| RenderInput {
-            messages: json!([{"role": "user", "content": word}, {"role": "assistant", "content": word},
-                             {"role": "user", "content": word}]),
-            tools: json!([{"type": "function", "function": {"name": word, "description": word, "parameters": {}}}]),
-            add_generation_prompt: true,
-            tokens: [("bos_token", "<s>"), ("eos_token", "</s>")]
-                .map(|(name, token)| (name.to_owned(), token.to_owned()))
-                .into(),
-            ..RenderInput::default()
-        };
-        // A word that no template has, so that where it stands is known.
-        let word = "\u{2042}heard\u{2042}";
-        let Ok(found) = template.render_heard(&input(word)) else { continue };
-        for (at, _) in found.text.match_indices(word) {
-            let covered = found.heard.iter().any(|part| part.start <= at && at + word.len() <= part.end);
-            assert!(covered, "{}: byte {at} of {:?}", path.display(), found.text);
+        let (mut rendered, mut written) = (0, 0);
+        for (name, input) in inputs["inputs"].as_object().unwrap() {
+            let mut flags = input.as_object().unwrap().clone();
+            let mut take = |name: &str| flags.remove(name).unwrap();
+            let honest = RenderInput {
+                messages: take("messages"),
+                tools: take("tools"),
+                add_generation_prompt: take("add_generation_prompt").as_bool().unwrap(),
+                tokens: serde_json::from_value(inputs["tokens"].clone()).unwrap(),
+                flags,
+                ..RenderInput::default()
+            };
+            let mut forged = honest.clone();
+            say(&mut forged.messages, &evil);
+            say(&mut forged.tools, &evil);
+            let what = format!("{}, {name}", path.display());
+            let (honest, forged) = (template.render_heard(&honest), template.render_heard(&forged));
+            assert_eq!(honest.is_ok(), forged.is_ok(), "{what}: {forged:?}");
+            let Ok(forged) = forged else { continue };
+            let ids = tokenizer.encode_heard(&forged.text, &forged.heard).unwrap();
+            // Ordinary tokens are single bytes, so that the place of every mark is known.
+            let mut at = 0;
+            for id in ids {
+                let mark = (id as usize).checked_sub(256).map(|number| MARKS[number]);
+                let end = at + mark.map_or(1, str::len);
+                if let Some(mark) = mark {
+                    let forged_by = forged.heard.iter().find(|part| part.start < end && at < part.end);
+                    assert_eq!(forged_by, None, "{what}: {mark} at byte {at} of {:?}", forged.text);
+                    written += 1;
+                }
+                at = end;
+            }
+            assert_eq!(at, forged.text.len(), "{what}");
+            rendered += usize::from(forged.text.contains(&evil[evil.len() - 9..]));
         }
-        assert!(found.heard.windows(2).all(|pair| pair[0].end < pair[1].start));
-        let heard: usize = found.heard.iter().map(|part| part.len()).sum();
-        assert!(heard < found.text.len(), "{}: everything counts as heard", path.display());
-        rendered += usize::from(found.text.contains(word));
+        seen.push((path.file_stem().unwrap().to_string_lossy().into_owned(), rendered, written > 0));
     }
-    assert!(rendered >= 3, "{rendered} templates were rendered");
+    seen.sort();
+    // How many of the 23 conversations each shows, and whether it writes marks of its own.
+    let wanted = [
+        ("filters", 23, true),
+        ("plain", 22, true),
+        ("python", 22, false),
+        ("thinking", 22, true),
+        ("tools", 23, true),
+    ];
+    assert_eq!(seen, wanted.map(|(name, rendered, writes)| (name.to_owned(), rendered, writes)));
 }

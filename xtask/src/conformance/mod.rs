@@ -59,8 +59,9 @@ impl Backend {
 }
 
 /// What `fast` is held to, which is not what the cases ask for.
-const FAST_BAR: &str = "fast: an element may miss by 2 % of its output's largest magnitude where its case allows \
-                        less;\n      greedy tokens are counted, not judged";
+const FAST_BAR: &str = "fast: where its case allows less, an element may miss by 2 % of its output's largest magnitude, \
+                        or by\n      1.5 times what rounding to 8 bits alone costs the case; greedy tokens are \
+                        counted, not judged";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let sets = Set::find(arguments.quick, arguments.only.as_deref())?;

@@ -94,7 +94,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         return Err(Failure::usage("`--quality` is for programs with given inputs")
             .hint("leave out `--from checkpoint`"));
     }
-    let manner = Manner { options, round_trip: arguments.round_trip, from };
+    let share = if options.precision == Precision::Fast { run::FAST_SHARE } else { 0.0 };
+    let manner = Manner { options, round_trip: arguments.round_trip, from, share, rounded: false };
     let mut names = pick(&set, arguments.filter.as_deref())?;
     let picked = names.len();
     match from {

@@ -136,6 +136,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let source = find::published(&arguments.source, &Engine::default().options(Precision::Exact)?)?;
     check_place(&arguments.output, &gguf::files(&source))?;
     form::check(&source, Wanted::Checkpoint)?;
+    let failure = |error| failure(error).naming(&source, &arguments.source);
     let checkpoint = Checkpoint::open(&source).map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
     let bar = bar(export.weight_bytes());

@@ -43,8 +43,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = arguments.engine.options(Precision::Exact)?;
     let path = find::published(&arguments.file, &options)?;
-    form::check(&path, Wanted::Known)?;
-    let source = match Form::of(&path).unwrap_or(Form::Unknown) {
+    let source = match form::check(&path, Wanted::Known)? {
         Form::Archive => Some(pt2::inspect as fn(&Path, bool, &mut Output) -> Result<(), Failure>),
         Form::Gguf | Form::Folder => Some(checkpoint::inspect as _),
         _ => None,

@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     }
     progress.finish_and_clear();
     let report = Report {
-        model: loaded.path.display().to_string(),
+        model: loaded.name().to_owned(),
         perplexity: sum.perplexity(),
         scored_tokens: sum.scored_tokens,
         windows: windows.len(),

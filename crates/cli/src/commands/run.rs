@@ -230,7 +230,7 @@ impl Arguments {
                 Messages { messages: system.into_iter().chain([user]).collect(), tools: Value::Null }
             }
             Asked::Messages(_) if loaded.voice()?.template.is_none() => {
-                return Err(Failure::usage(format!("{} carries no chat template", loaded.path.display()))
+                return Err(Failure::usage(format!("{} carries no chat template", loaded.name()))
                     .hint("give it a prompt in place of messages"));
             }
             Asked::Messages(messages) => messages,

@@ -3,14 +3,15 @@
 
 use super::case::{self, Kind, Tensors};
 use super::judge::{self, Tolerance};
-use super::run::{FAST_SHARE, Manner, Outcome, Source, round_trip};
+use super::rounding;
+use super::run::{Manner, Outcome, Source, round_trip};
 use super::set::Set;
 use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
 use pteron_format::pte::Pte;
 use pteron_llm::Voice;
 use pteron_llm::tokenizer::Ends;
 use pteron_models::Logits;
-use pteron_runtime::{Precision, Program, Session, Value};
+use pteron_runtime::{Program, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use serde::Deserialize;
 
@@ -115,6 +116,9 @@ fn exported(
         bytes =
             round_trip(bytes, &manner.options.limits).map_err(|problem| format!("round trip: {problem}"))?;
     }
+    if manner.rounded {
+        bytes = rounding::rounded(bytes, &manner.options.limits)?;
+    }
     Ok(bytes)
 }
 
@@ -180,8 +184,7 @@ impl CheckpointRun<'_> {
             outcome.tokens += 1;
             if picked != *wanted {
                 outcome.missed += 1;
-                // Rounding activations further may turn a close choice; how often is reported.
-                if self.manner.options.precision == Precision::Exact {
+                if self.manner.judges_tokens() {
                     return Err(format!("greedy token {step} is {picked}, want {wanted}"));
                 }
             }
@@ -209,8 +212,7 @@ impl CheckpointRun<'_> {
         }
         let got =
             HostTensor::from_slice(want.shape().to_vec(), &got).map_err(|error| here(error.to_string()))?;
-        let share = if self.manner.options.precision == Precision::Fast { FAST_SHARE } else { 0.0 };
-        let tolerance = Tolerance { atol: self.case.atol, rtol: self.case.rtol, share };
+        let tolerance = Tolerance { atol: self.case.atol, rtol: self.case.rtol, share: self.manner.share };
         let verdict =
             judge::compare(&Value::Tensor(got), &Value::Tensor(want.clone()), tolerance).map_err(here)?;
         outcome.used = outcome.used.max(verdict.used);

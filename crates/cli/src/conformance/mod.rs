@@ -8,6 +8,7 @@ pub(crate) mod from_checkpoint;
 pub(crate) mod from_pt2;
 pub(crate) mod judge;
 pub(crate) mod quality;
+mod rounding;
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod sizes;

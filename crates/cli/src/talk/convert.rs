@@ -28,6 +28,8 @@ const TABLES_ROOM: u64 = 1 << 20;
 pub(crate) struct Conversion<'a> {
     store: &'a Store,
     source: &'a Path,
+    /// What the user calls it.
+    name: String,
     identity: Identity,
     options: ExportOptions,
 }
@@ -40,7 +42,13 @@ impl<'a> Conversion<'a> {
         asked: &pteron_registry::Export,
         wanted: &Wanted,
     ) -> Result<Conversion<'a>, Failure> {
-        Ok(Conversion { store, source, identity, options: options(asked, wanted)? })
+        let name = source.display().to_string();
+        Ok(Conversion { store, source, name, identity, options: options(asked, wanted)? })
+    }
+
+    /// The same of a source that goes by a name of its own, whatever file it lies in.
+    pub(crate) fn called(self, name: &str) -> Conversion<'a> {
+        Conversion { name: name.to_owned(), ..self }
     }
 
     /// How the checkpoint is exported.
@@ -62,10 +70,11 @@ impl<'a> Conversion<'a> {
         if let (Found::Whole(program), Found::Whole(weights)) = found {
             return Ok(self.located(program, weights, false));
         }
+        // Whatever cannot be made is refused before anything is said or written.
+        let refused = |error| Failure::new(error).naming(self.source, &self.name);
+        let checkpoint = Checkpoint::open(self.source).map_err(refused)?;
+        let export = Export::new(&checkpoint, &self.options).map_err(refused)?;
         self.announce(&found)?;
-        // Whatever cannot be made is refused before anything is written.
-        let checkpoint = Checkpoint::open(self.source).map_err(Failure::new)?;
-        let export = Export::new(&checkpoint, &self.options).map_err(Failure::new)?;
         if !export.remarks().is_empty() {
             complain(&format!("note: {}\n", export.remarks().join("; ")));
         }
@@ -74,7 +83,7 @@ impl<'a> Conversion<'a> {
             bar.set_length(progress.total);
             bar.set_position(progress.written);
         };
-        let (program, data) = export.apart(&mut show).map_err(Failure::new)?;
+        let (program, data) = export.apart(&mut show).map_err(refused)?;
         let (program_words, weights_words) = (program_words(&self.options), weights_words(&self.options));
         let mut program_file = Vec::new();
         program.write(&WriteOptions::default(), &mut program_file).map_err(Failure::new)?;
@@ -93,16 +102,16 @@ impl<'a> Conversion<'a> {
 
     /// Says what is made and why; a program for weights that are here is made too quickly to speak of.
     fn announce(&self, found: &(Found, Found)) -> Result<(), Failure> {
-        let source = self.source.display();
+        let name = &self.name;
         match found {
             (Found::Damaged, _) | (_, Found::Damaged) => {
-                complain(&format!("what was converted from {source} is damaged; converting it again\n"));
+                complain(&format!("what was converted from {name} is damaged; converting it again\n"));
             }
             (_, Found::Whole(_)) => {}
             _ if self.store.has_other_formats(&self.identity, FORMAT)? => {
-                complain(&format!("another version has converted {source}; converting it anew\n"));
+                complain(&format!("another version has converted {name}; converting it anew\n"));
             }
-            _ => complain(&format!("converting {source}; this is done once\n")),
+            _ => complain(&format!("converting {name}; this is done once\n")),
         }
         Ok(())
     }
@@ -115,7 +124,7 @@ impl<'a> Conversion<'a> {
 
     fn located(&self, program: PathBuf, weights: PathBuf, is_new: bool) -> Located {
         let source = Some((self.store.clone(), self.identity.clone()));
-        Located { program, weights: Some(weights), source, is_new }
+        Located { name: self.name.clone(), program, weights: Some(weights), source, is_new }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Wanted {
 /// A program, and where the rest of it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
+    /// What the user calls the model.
+    pub(crate) name: String,
     /// The `.pte` file.
     pub(crate) program: PathBuf,
     /// The `.ptd` file with its weights, where they are not in it.
@@ -34,8 +36,14 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    fn file(program: PathBuf) -> Located {
-        Located { program, weights: None, source: None, is_new: false }
+    fn file(program: PathBuf, name: &str) -> Located {
+        Located { name: name.to_owned(), program, weights: None, source: None, is_new: false }
+    }
+
+    /// A failure in words of whoever named the model: where its files are kept is of no use to them.
+    pub(crate) fn named(&self, failure: Failure) -> Failure {
+        let files = self.data().into_iter().chain([&*self.program]);
+        files.fold(failure, |failure, file| failure.naming(file, &self.name))
     }
 
     /// Files that go with the program.
@@ -54,7 +62,7 @@ impl Located {
 pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     if let Some(path) = model.map(Path::new).filter(|path| path.exists()) {
         return match kind(path)? {
-            FileKind::Pte => Ok(Located::file(path.to_owned())),
+            FileKind::Pte => Ok(Located::file(path.to_owned(), &path.display().to_string())),
             FileKind::Gguf | FileKind::Folder => {
                 let store = Home::open()?.store;
                 Conversion::new(&store, path, identity(path)?, &Export::default(), wanted)?.converted()
@@ -97,21 +105,21 @@ pub(crate) fn identity(path: &Path) -> Result<Identity, Failure> {
 fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
     let home = Home::open()?;
     let resolution = home.resolve(name, options.backend.as_deref(), &present(options))?;
+    let name = name.unwrap_or(&resolution.model.name);
     let installed = home.fetch(resolution.variant)?;
     match resolution.variant.kind {
-        FileKind::Pte => Ok(Located::file(installed.path)),
+        FileKind::Pte => Ok(Located::file(installed.path, name)),
         FileKind::Gguf | FileKind::Folder => {
             let identity = Identity::of_installed(&installed);
             let export = &resolution.variant.export;
-            Conversion::new(&home.store, &installed.path, identity, export, wanted)?.converted()
+            Conversion::new(&home.store, &installed.path, identity, export, wanted)?.called(name).converted()
         }
     }
 }
 
 /// What lies at a path, told by what it says of itself; what is no model is refused in words of its own kind.
 pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
-    form::check(path, form::Wanted::Model)?;
-    Ok(match Form::of(path).map_err(|error| Failure::in_file(path, error))? {
+    Ok(match form::check(path, form::Wanted::Model)? {
         Form::Folder => FileKind::Folder,
         Form::Gguf => FileKind::Gguf,
         _ => FileKind::Pte,

@@ -40,7 +40,7 @@ pub(crate) struct Loaded {
     pub(crate) voice: Option<Voice>,
     /// How its publisher wants tokens chosen.
     pub(crate) suggested: Suggested,
-    pub(crate) path: PathBuf,
+    found: Located,
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
     context: Option<usize>,
@@ -124,7 +124,7 @@ impl Loading {
             opened => opened,
         };
         opened.map_err(|trouble| match trouble {
-            Trouble::Reading(failure) | Trouble::Other(failure) => failure,
+            Trouble::Reading(failure) | Trouble::Other(failure) => found.named(failure),
         })
     }
 
@@ -170,7 +170,7 @@ impl Loading {
             model,
             voice,
             suggested,
-            path: path.to_owned(),
+            found: found.clone(),
             load_start,
             load_end: clock.now(),
             context: self.context,
@@ -204,7 +204,13 @@ impl Loading {
 impl Loaded {
     /// A decoder with empty caches.
     pub(crate) fn decoder(&self, seed: u64) -> Result<Decoder, Failure> {
-        Ok(Decoder::new(&self.model, &DecoderOptions { context: self.context, seed })?)
+        let decoder = Decoder::new(&self.model, &DecoderOptions { context: self.context, seed });
+        decoder.map_err(|error| self.found.named(error.into()))
+    }
+
+    /// What the user calls the model.
+    pub(crate) fn name(&self) -> &str {
+        &self.found.name
     }
 
     /// Something came of it: a program that was made for it stays.
@@ -215,7 +221,7 @@ impl Loaded {
     /// The voice, or an error that says how to give the model one.
     pub(crate) fn voice(&self) -> Result<&Voice, Failure> {
         self.voice.as_ref().ok_or_else(|| {
-            Failure::usage(format!("{} carries no tokenizer", self.path.display()))
+            Failure::usage(format!("{} carries no tokenizer", self.name()))
                 .hint("name one with `--tokenizer FILE`")
         })
     }

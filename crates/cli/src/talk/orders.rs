@@ -33,15 +33,15 @@ pub(crate) enum Order {
 /// Every order: its names, what it takes, what it does.
 const ORDERS: [(Order, &[&str], &str, &str); 12] = [
     (Order::Help, &["help", "?"], "", "this list"),
-    (Order::Undo, &["undo"], "", "take the last question and its answer back"),
+    (Order::Undo, &["undo"], "", "take back the last question and answer"),
     (Order::Regenerate, &["regenerate", "again"], "", "another answer to the last question"),
     (Order::Edit, &["edit"], "TEXT", "ask this in place of the last question"),
-    (Order::Fork, &["fork"], "NAME", "keep the conversation as it is now under a name, and go on"),
-    (Order::Switch, &["switch"], "NAME", "change places with the conversation of that name"),
+    (Order::Fork, &["fork"], "NAME", "keep a copy under a name, and go on"),
+    (Order::Switch, &["switch"], "NAME", "change places with the copy of that name"),
     (Order::Save, &["save"], "FILE", "write the conversation to a file"),
     (Order::Load, &["load"], "FILE", "go on with the conversation in a file"),
     (Order::Clear, &["clear"], "", "begin anew"),
-    (Order::Drop, &["drop"], "N", "leave the N oldest turns out of what the model is shown"),
+    (Order::Drop, &["drop"], "N", "leave out the N oldest turns"),
     (Order::Stats, &["stats"], "", "what the last answer took"),
     (Order::Quit, &["quit", "exit", "bye"], "", "leave; so does Ctrl-D"),
 ];
@@ -88,7 +88,7 @@ mod tests {
         for (line, meant) in cases {
             assert_eq!(parse(line), meant, "{line:?}");
         }
-        assert!(help().lines().all(|line| line.chars().count() <= 80), "{}", help());
+        assert!(help().lines().all(|line| line.chars().count() <= 60), "{}", help());
         assert!(
             ORDERS
                 .iter()

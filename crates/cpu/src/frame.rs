@@ -1,7 +1,7 @@
-//! What a session keeps for a plan between runs: where every value lies now, and the numbers read from data.
+//! What is kept for a plan from run to run: where every value lies now, and the numbers read from data.
 
 use crate::constants::Constants;
-use crate::memory::Memory;
+use crate::memory::{Memory, Region};
 use pteron_plan::{Layout, Plan, Storage};
 use pteron_tensor::Scalar;
 
@@ -15,14 +15,14 @@ pub(crate) struct Slot {
     pub(crate) layout: Layout,
 }
 
-// SAFETY: a slot is an address; whoever uses it answers for the memory, which belongs to the session that runs.
+// SAFETY: a slot is an address; whoever uses it answers for the memory, which belongs to the run.
 unsafe impl Send for Slot {}
 
 impl Slot {
     pub(crate) const EMPTY: Slot = Slot { data: std::ptr::null_mut(), layout: Layout::SCALAR };
 }
 
-/// What a session keeps for a plan between runs.
+/// What is kept for a plan from run to run.
 pub(crate) struct Frame {
     pub(crate) slots: Vec<Slot>,
     pub(crate) numbers: Vec<Scalar>,
@@ -33,7 +33,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Values that never move are put in their places; `read` says which constants are among them.
-    pub(crate) fn new(plan: &Plan, read: &[bool], arena: *mut u8, constants: &Constants) -> Frame {
+    pub(crate) fn new(plan: &Plan, read: &[bool], arena: Region, constants: &Constants) -> Frame {
         let mut frame = Frame {
             slots: vec![Slot::EMPTY; plan.dtypes.len()],
             numbers: vec![Scalar::Int(0); plan.dtypes.len()],
@@ -45,7 +45,7 @@ impl Frame {
         }
         for &(value, layout) in &plan.fixed {
             let data = match plan.storage[value.0 as usize] {
-                Storage::Arena { offset, .. } => arena.wrapping_add(offset),
+                Storage::Arena { offset, .. } => arena.at(offset),
                 Storage::Heap(number) => frame.heaps[number].address(),
                 // Kernels never write to constants: only arena and buffers are written in place.
                 Storage::Constant(index) if read[index] => {

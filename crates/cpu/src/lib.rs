@@ -1,5 +1,5 @@
 //! The fast CPU backend. A graph is planned once per input signature (types, views, one region of memory, steps) and
-//! replayed: no graph walk, no lock and no search on the way. What has no kernel here is computed by the reference
+//! replayed: no graph walk and no search on the way. What has no kernel here is computed by the reference
 //! backend, and the program's report says which ops those are.
 
 // The memory of runs is addressed directly; every block says why it holds.
@@ -9,16 +9,19 @@ mod cache;
 mod constants;
 mod copy;
 mod fault;
+mod finish;
 mod frame;
 mod loaded;
 mod memory;
 mod ops;
+mod recent;
 mod residence;
 mod run;
 mod scratch;
 mod state;
 mod step;
 mod undo;
+mod workspace;
 
 pub use pteron_kernels::path::{Path, PathError};
 pub use pteron_plan::RunMemory;

@@ -1,32 +1,32 @@
 //! A program in this backend: its constants, its plans by input signature, and the run of one of them.
 
 use crate::constants::{Constants, Form, Prepared};
-use crate::copy;
+use crate::finish::finish;
 use crate::frame::{Frame, Slot};
-use crate::memory::Memory;
+use crate::memory::{Memory, Region};
 use crate::ops::{self, Lowering};
+use crate::recent::Recent;
 use crate::residence::Residence;
 use crate::run::{Run, nodes};
 use crate::scratch::Lending;
-use crate::state::{CpuState, Kept};
+use crate::state::CpuState;
 use crate::step::Planned;
+use crate::workspace::{Kept, Workspace, Workspaces};
 use pteron_format::Limits;
 use pteron_ir::Type;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_kernels::view::View;
 use pteron_passes::fuse::fuse;
 use pteron_plan::{Layout, RunMemory};
 use pteron_runtime::backend::{
     Call, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions, Ticket,
 };
-use pteron_runtime::reference::{Argument, cast, check_inputs};
+use pteron_runtime::reference::{Argument, check_inputs};
 use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Plans kept for a program; prompts of many lengths come and go.
+/// Plans kept for a program; prompts of many lengths come and go, and decoding stays.
 const PLANS: usize = 64;
 
 /// What a plan is made for: a graph in one of its forms, and the sizes of all its tensors.
@@ -36,7 +36,8 @@ pub(crate) struct LoadedCpu {
     graphs: Arc<ProgramGraphs>,
     weights: Arc<Weights>,
     prepared: Vec<Arc<Prepared>>,
-    plans: Mutex<HashMap<Signature, Arc<Planned>>>,
+    plans: Mutex<Recent<Signature, Arc<Planned>>>,
+    workspaces: Workspaces,
     pool: Arc<Pool>,
     path: Path,
     memory: RunMemory,
@@ -85,7 +86,8 @@ impl LoadedCpu {
             graphs,
             weights,
             prepared,
-            plans: Mutex::default(),
+            plans: Mutex::new(Recent::new(PLANS)),
+            workspaces: Workspaces::default(),
             pool,
             path,
             memory,
@@ -104,7 +106,7 @@ impl LoadedCpu {
     ) -> Result<Arc<Planned>> {
         let key = (id, form, signature.to_vec());
         if let Some(plan) = self.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(plan.clone());
+            return Ok(plan);
         }
         let graph = &self.graphs.graphs[id.0];
         let shapes: Vec<Option<&[usize]>> = inputs
@@ -127,11 +129,7 @@ impl LoadedCpu {
             arena_bytes = planned.plan.arena_bytes,
             "compiled execution: enabled"
         );
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if plans.len() >= PLANS {
-            plans.clear();
-        }
-        plans.insert(key, planned.clone());
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner).insert(key, planned.clone());
         Ok(planned)
     }
 
@@ -143,46 +141,75 @@ impl LoadedCpu {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        if id.0 >= self.graphs.graphs.len() {
-            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
-        }
-        let form = if control.traces_values() { Form::Plain } else { Form::Fused };
-        let graph = self.prepared[id.0].graph(form);
         let mut arguments = std::mem::take(&mut state.arguments);
-        arguments.clear();
-        for argument in check_inputs(graph, inputs)? {
-            arguments.push(argument?);
-        }
-        let mut kept = match state.take_frame((id, form), signature(&arguments)) {
-            Some(kept) => kept,
-            None => {
-                let signature: Vec<usize> = signature(&arguments).collect();
-                let planned = self.plan((id, form), &signature, &arguments)?;
-                state.grow_arena(planned.plan.arena_bytes);
-                let (arena, constants) = (state.arena.as_mut_ptr(), &self.prepared[id.0].constants);
-                let frame = Frame::new(&planned.plan, &planned.read, arena, constants);
-                Kept { graph: (id, form), signature, planned, frame }
-            }
-        };
-        let result = self.run_frame(&mut kept, state, &arguments, control, outputs);
-        state.put_frame(kept);
+        let form = self.admit(id, inputs, control, &mut arguments)?;
+        let (mut space, mut kept) = self.enter((id, form), &arguments)?;
+        let region = space.arena(kept.planned.plan.arena_bytes);
+        let result =
+            self.bind(&mut kept, region, state, &arguments, control).and_then(|(planned, mut run)| {
+                planned.run(&mut run)?;
+                finish(&mut run, outputs)
+            });
+        // A step that failed may have left later ones undone.
+        kept.frame.warm |= result.is_ok();
+        space.put_frame(kept);
+        self.workspaces.put(space);
         arguments.clear();
         state.arguments = arguments;
         result
     }
 
-    fn run_frame(
+    /// Checks what a graph is given, and says in which form it runs.
+    fn admit(
         &self,
-        kept: &mut Kept,
-        state: &mut CpuState,
-        inputs: &[Argument],
+        id: GraphId,
+        inputs: &[Value],
         control: &RunControl,
-        outputs: &mut Vec<Value>,
-    ) -> Result<()> {
+        arguments: &mut Vec<Argument>,
+    ) -> Result<Form> {
+        let prepared =
+            self.prepared.get(id.0).ok_or_else(|| Error::Invalid(format!("there is no graph {}", id.0)))?;
+        let form = if control.traces_values() { Form::Plain } else { Form::Fused };
+        arguments.clear();
+        for argument in check_inputs(prepared.graph(form), inputs)? {
+            arguments.push(argument?);
+        }
+        Ok(form)
+    }
+
+    /// A workspace, with the frame of the plan for these arguments.
+    fn enter(&self, graph: (GraphId, Form), arguments: &[Argument]) -> Result<(Workspace, Kept)> {
+        let mut space = self.workspaces.take(graph, signature(arguments));
+        if let Some(kept) = space.take_frame(graph, signature(arguments)) {
+            return Ok((space, kept));
+        }
+        let signature: Vec<usize> = signature(arguments).collect();
+        let planned = match self.plan(graph, &signature, arguments) {
+            Ok(planned) => planned,
+            Err(error) => {
+                self.workspaces.put(space);
+                return Err(error);
+            }
+        };
+        let region = space.arena(planned.plan.arena_bytes);
+        let frame = Frame::new(&planned.plan, &planned.read, region, &self.prepared[graph.0.0].constants);
+        Ok((space, Kept { graph, signature, planned, frame }))
+    }
+
+    /// A run, with inputs and buffers where its steps find them.
+    fn bind<'r>(
+        &'r self,
+        kept: &'r mut Kept,
+        arena: Region,
+        state: &'r mut CpuState,
+        inputs: &[Argument],
+        control: &'r RunControl,
+    ) -> Result<(&'r Planned, Run<'r>)> {
         let (id, form) = kept.graph;
         let graph = self.prepared[id.0].graph(form);
-        let Planned { plan, work, .. } = &*kept.planned;
-        let CpuState { buffers, undo, cache, committed, pending, arena, .. } = state;
+        let Kept { planned, frame, .. } = kept;
+        let Planned { plan, work, .. } = &**planned;
+        let CpuState { buffers, undo, cache, committed, pending, .. } = state;
         control.charge(*work)?;
         for (input, argument) in graph.inputs.iter().zip(inputs) {
             let index = input.value.0 as usize;
@@ -191,9 +218,9 @@ impl LoadedCpu {
                     let layout = Layout::row_major(tensor.shape())
                         .ok_or_else(|| Error::Invalid(format!("an input of {} axes", tensor.rank())))?;
                     // Inputs are never written: only arena and buffers are.
-                    kept.frame.slots[index] = Slot { data: tensor.bytes().as_ptr().cast_mut(), layout };
+                    frame.slots[index] = Slot { data: tensor.bytes().as_ptr().cast_mut(), layout };
                 }
-                Argument::Scalar(scalar) => kept.frame.numbers[index] = *scalar,
+                Argument::Scalar(scalar) => frame.numbers[index] = *scalar,
             }
         }
         for (index, buffer) in graph.buffers.iter().enumerate() {
@@ -203,7 +230,7 @@ impl LoadedCpu {
             } else {
                 memory.bytes().as_ptr().cast_mut()
             };
-            kept.frame.slots[buffer.value.0 as usize].data = data;
+            frame.slots[buffer.value.0 as usize].data = data;
         }
         // A draw is pending until a commit; nothing is taken out of the session, so that a panic loses nothing.
         let effects = match (&mut *pending, plan.draws) {
@@ -211,12 +238,12 @@ impl LoadedCpu {
             (none, true) => none.insert(committed.clone()),
             (None, false) => committed,
         };
-        let mut run = Run {
+        let run = Run {
             graph,
             id,
             plan,
-            frame: &mut kept.frame,
-            arena: arena.as_mut_ptr(),
+            frame,
+            arena,
             constants: &self.prepared[id.0].constants,
             effects,
             undo,
@@ -227,10 +254,7 @@ impl LoadedCpu {
             listened: if control.trace.is_some() { nodes(graph) } else { Vec::new() },
             lending: Lending::default(),
         };
-        let result = finish(&kept.planned, &mut run, outputs);
-        // A step that failed may have left later ones undone.
-        kept.frame.warm = result.is_ok() || kept.frame.warm;
-        result
+        Ok((planned, run))
     }
 }
 
@@ -246,62 +270,6 @@ impl Drop for Attempt<'_> {
             self.state.rollback();
         }
     }
-}
-
-/// Runs all steps, writes what buffers shall hold, and takes the outputs.
-fn finish(planned: &Planned, run: &mut Run<'_>, outputs: &mut Vec<Value>) -> Result<()> {
-    let plan = &planned.plan;
-    planned.run(run)?;
-    let at_end = |error: pteron_runtime::NodeError| Error::Invalid(error.to_string());
-    outputs.resize(run.graph.outputs.len(), Value::None);
-    for (output, place) in run.graph.outputs.iter().zip(outputs) {
-        run.read_into(output.value, place).map_err(at_end)?;
-        // The file declares what a caller gets: argmax gives u32 and is declared i64.
-        if let (Type::Tensor(declared), Value::Tensor(tensor)) = (&output.ty, &*place)
-            && tensor.dtype() != declared.dtype
-        {
-            *place = Value::Tensor(cast(tensor, declared.dtype)?);
-        }
-    }
-    for write in &plan.writes {
-        let view = run.view(write.value).map_err(at_end)?;
-        let buffer = &run.graph.buffers[write.buffer];
-        let wanted = run.slot(buffer.value).layout;
-        if view.sizes() != wanted.sizes() || Some(view.dtype()) != plan.dtypes[buffer.value.0 as usize] {
-            return Err(Error::Invalid(format!(
-                "buffer `{}` holds {:?}, but {} {:?} is written to it",
-                buffer.name,
-                wanted.sizes(),
-                view.dtype(),
-                view.sizes()
-            )));
-        }
-        if let Some(staging) = write.staging {
-            let len = view.len() * view.dtype().size();
-            let (data, bytes) = run.scratch(staging);
-            if len > 0 && len <= bytes {
-                // SAFETY: the arena holds these bytes, and the plan gives them to this write alone.
-                copy::to_bytes(run.pool, &view, unsafe { std::slice::from_raw_parts_mut(data, len) });
-            }
-        }
-    }
-    for write in &plan.writes {
-        let target = run.graph.buffers[write.buffer].value;
-        let mut source = *run.slot(write.value);
-        if let Some(staging) = write.staging {
-            let layout = Layout::row_major(source.layout.sizes()).unwrap_or(source.layout);
-            source = Slot { data: run.scratch(staging).0, layout };
-        }
-        // What was updated in place has slots of its own: the buffer's is where the run found it.
-        let whole = *run.slot(target);
-        let dtype = run.dtype(target).map_err(at_end)?;
-        run.save(write.buffer, dtype, &whole);
-        // SAFETY: the value's own memory, or the staging that was filled above; buffers are written only here.
-        let from =
-            unsafe { View::from_raw(source.data, dtype, source.layout.sizes(), source.layout.strides()) };
-        pteron_kernels::copy::copy(run.pool, &mut run.target(target).map_err(at_end)?, &from);
-    }
-    Ok(())
 }
 
 /// What a plan is made for: the sizes of all tensors.
@@ -365,6 +333,11 @@ impl Loaded for LoadedCpu {
                 _ => None,
             })
         });
-        MemoryReport { mapped_bytes, packed_bytes: made + copied + derived, state_bytes: buffers.sum() }
+        MemoryReport {
+            mapped_bytes,
+            packed_bytes: made + copied + derived,
+            state_bytes: buffers.sum(),
+            run_bytes: self.workspaces.bytes(),
+        }
     }
 }

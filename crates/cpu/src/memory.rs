@@ -1,4 +1,4 @@
-//! Memory of a session: zeroed, aligned for the widest vectors, and never moved while it lives.
+//! Memory of sessions and runs: zeroed, aligned for the widest vectors, and never moved while it lives.
 
 use crate::residence::prefer_huge_pages;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -19,7 +19,7 @@ pub(crate) struct Memory {
 }
 
 // SAFETY: the region is owned and has no interior state; who may touch it when is decided by the borrow of the
-// session that owns it.
+// session or run that owns it.
 unsafe impl Send for Memory {}
 // SAFETY: as above: shared references only read.
 unsafe impl Sync for Memory {}
@@ -84,6 +84,25 @@ impl Memory {
     fn layout(len: usize) -> Layout {
         let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { ALIGNMENT };
         Layout::from_size_align(len, alignment).expect("a size within the limits")
+    }
+}
+
+/// Where the region of a run begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Region(*mut u8);
+
+// SAFETY: an address and nothing more; the region belongs to one run, which may move from thread to thread.
+unsafe impl Send for Region {}
+
+impl Region {
+    pub(crate) fn new(data: *mut u8) -> Region {
+        Region(data)
+    }
+
+    /// The byte at an offset.
+    #[inline]
+    pub(crate) fn at(self, offset: usize) -> *mut u8 {
+        self.0.wrapping_add(offset)
     }
 }
 

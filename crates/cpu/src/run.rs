@@ -5,7 +5,7 @@ use crate::constants::Constants;
 use crate::copy;
 use crate::fault::{invalid, of_run, out_of_range};
 use crate::frame::{Frame, Slot};
-use crate::memory::Memory;
+use crate::memory::{Memory, Region};
 use crate::scratch::{Lending, Scratch};
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
@@ -27,7 +27,7 @@ pub(crate) struct Run<'a> {
     pub(crate) id: GraphId,
     pub(crate) plan: &'a Plan,
     pub(crate) frame: &'a mut Frame,
-    pub(crate) arena: *mut u8,
+    pub(crate) arena: Region,
     pub(crate) constants: &'a Constants,
     pub(crate) effects: &'a mut Effects,
     pub(crate) undo: &'a mut Undo,
@@ -71,7 +71,7 @@ impl Run<'_> {
         }
         let dtype = self.dtype(value)?;
         // SAFETY: slots are only set to places whose memory holds all elements of the layout: storage that was
-        // sized for it, or a view of such a place. Memory stays while the run borrows the session, and no step
+        // sized for it, or a view of such a place. Memory stays while the run borrows it, and no step
         // writes to what it reads, except where the kernel allows it.
         Ok(unsafe { View::from_raw(slot.data, dtype, slot.layout.sizes(), slot.layout.strides()) })
     }
@@ -126,7 +126,7 @@ impl Run<'_> {
     /// Memory that a step asked for when it was planned.
     pub(crate) fn scratch(&self, number: usize) -> (*mut u8, usize) {
         match self.plan.scratch(number) {
-            Storage::Arena { offset, bytes } => (self.arena.wrapping_add(offset), bytes),
+            Storage::Arena { offset, bytes } => (self.arena.at(offset), bytes),
             Storage::Heap(number) => {
                 let heap = &self.frame.heaps[number];
                 (heap.address(), heap.len())
@@ -185,7 +185,7 @@ impl Run<'_> {
         let layout = Layout::row_major(sizes).ok_or_else(|| invalid(format!("{} axes", sizes.len())))?;
         let bytes = self.bytes_within_limits(value, sizes)?;
         let data = match self.plan.storage[value.0 as usize] {
-            Storage::Arena { offset, bytes: most } if bytes <= most => self.arena.wrapping_add(offset),
+            Storage::Arena { offset, bytes: most } if bytes <= most => self.arena.at(offset),
             Storage::Arena { bytes: most, .. } => {
                 return Err(invalid(format!("a result of {bytes} bytes where at most {most} were planned")));
             }

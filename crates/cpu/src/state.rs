@@ -1,12 +1,9 @@
-//! What a session owns: the buffers of every graph, the effects, and what plans keep between runs. Buffers are written in
-//! place; a log of what was there makes a run take effect as a whole or not at all. A snapshot shares the buffers, and the
-//! next run that would write one copies it first.
+//! What a session owns: the buffers of every graph, the off-graph cache and the effects. Buffers are written in place; a
+//! log of what was there makes a run take effect as a whole or not at all. A snapshot shares the buffers, and the next run
+//! that would write one copies it first.
 
 use crate::cache::Cache;
-use crate::constants::Form;
-use crate::frame::Frame;
 use crate::memory::Memory;
-use crate::step::Planned;
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
@@ -21,9 +18,6 @@ use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Plans that a session keeps frames for: prefill of one length, decode, and a few that come and go.
-const FRAMES: usize = 8;
-
 /// The state of one session.
 pub(crate) struct CpuState {
     graphs: Arc<ProgramGraphs>,
@@ -36,20 +30,8 @@ pub(crate) struct CpuState {
     pub(crate) committed: Effects,
     /// What runs since the last commit have made of the effects.
     pub(crate) pending: Option<Effects>,
-    /// The region that all plans of the session compute in, one after the other.
-    pub(crate) arena: Memory,
-    /// Most recently used last.
-    frames: Vec<Kept>,
     /// Where the inputs of a run are held; empty between runs.
     pub(crate) arguments: Vec<Argument>,
-}
-
-/// What a session keeps for one signature.
-pub(crate) struct Kept {
-    pub(crate) graph: (GraphId, Form),
-    pub(crate) signature: Vec<usize>,
-    pub(crate) planned: Arc<Planned>,
-    pub(crate) frame: Frame,
 }
 
 struct CpuSnapshot {
@@ -110,8 +92,6 @@ impl CpuState {
             cache: options.cache.as_ref().map(|spec| Cache::new(spec, path, limits)).transpose()?,
             committed: Effects::new(&StateOptions { cache: None, ..options.clone() }, limits)?,
             pending: None,
-            arena: Memory::zeroed(0),
-            frames: Vec::new(),
             arguments: Vec::new(),
         })
     }
@@ -119,34 +99,6 @@ impl CpuState {
     /// Whether it is a state of this program.
     pub(crate) fn is_of(&self, graphs: &Arc<ProgramGraphs>) -> bool {
         Arc::ptr_eq(&self.graphs, graphs)
-    }
-
-    /// What is kept for a signature, taken out for the time of a run.
-    pub(crate) fn take_frame(
-        &mut self,
-        graph: (GraphId, Form),
-        signature: impl Iterator<Item = usize> + Clone,
-    ) -> Option<Kept> {
-        let is_it = |kept: &Kept| kept.graph == graph && kept.signature.iter().copied().eq(signature.clone());
-        let at = self.frames.iter().rposition(is_it)?;
-        Some(self.frames.remove(at))
-    }
-
-    pub(crate) fn put_frame(&mut self, kept: Kept) {
-        if self.frames.len() == FRAMES {
-            self.frames.remove(0);
-        }
-        self.frames.push(kept);
-    }
-
-    /// Makes the region large enough; frames that point into the old one are gone then.
-    pub(crate) fn grow_arena(&mut self, bytes: usize) -> bool {
-        if self.arena.len() >= bytes {
-            return false;
-        }
-        self.frames.clear();
-        self.arena = Memory::zeroed(bytes);
-        true
     }
 
     fn find(&self, id: &BufferId) -> Result<(usize, usize)> {
@@ -262,7 +214,7 @@ impl State for CpuState {
     fn bytes(&self) -> u64 {
         let buffers: u64 = self.buffers.iter().flatten().map(|memory| memory.len() as u64).sum();
         let cache = self.cache.as_ref().map_or(0, Cache::bytes);
-        buffers + cache + (self.arena.len() + self.undo.capacity()) as u64
+        buffers + cache + self.undo.capacity() as u64
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

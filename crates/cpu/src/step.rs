@@ -12,7 +12,7 @@ const SPOILED: u8 = 0xff;
 /// What a step does.
 pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
 
-/// Which runs of a session a step is needed in.
+/// Which runs over a frame a step is needed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     Always,
@@ -82,7 +82,7 @@ impl Step {
             Repeat::Always => true,
             Repeat::Never => false,
             Repeat::IfCopied(value) => match run.plan.storage_of(value) {
-                Storage::Arena { offset, .. } => run.slot(value).data == run.arena.wrapping_add(offset),
+                Storage::Arena { offset, .. } => run.slot(value).data == run.arena.at(offset),
                 Storage::Heap(number) => run.slot(value).data == run.frame.heaps[number].address(),
                 _ => true,
             },

@@ -345,6 +345,11 @@ impl Loaded for LoadedMlx {
             main.buffers.iter().filter_map(|buffer| main.ty(buffer.value).and_then(known))
         });
         let state_bytes = buffers.map(|ty| (ty.count() * ty.dtype.size()) as u64).sum();
-        MemoryReport { mapped_bytes: self.mapped_bytes, packed_bytes: self.copied_bytes, state_bytes }
+        MemoryReport {
+            mapped_bytes: self.mapped_bytes,
+            packed_bytes: self.copied_bytes,
+            state_bytes,
+            run_bytes: 0,
+        }
     }
 }

@@ -371,4 +371,6 @@ pub struct MemoryReport {
     pub packed_bytes: u64,
     /// Buffers that every session allocates; the off-graph cache comes on top and grows.
     pub state_bytes: u64,
+    /// Memory that runs compute in, kept for the next ones: as much as the most runs at once have needed lately.
+    pub run_bytes: u64,
 }

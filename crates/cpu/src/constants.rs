@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
     fused: Graph,
     pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
-    pub(crate) linears: Mutex<HashMap<LinearKey, Arc<QuantLinear>>>,
+    pub(crate) linears: Mutex<HashMap<LinearKey, Bound>>,
 }
 
 impl Prepared {
@@ -72,6 +72,15 @@ impl Constants {
     pub(crate) fn multiple(&self, index: usize) -> Option<&Multiple> {
         self.weights.multiple(self.id, self.name(index)?)
     }
+}
+
+/// A quantised weight bound to its kernels.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    /// For one run.
+    pub(crate) alone: Arc<QuantLinear>,
+    /// For the rows of several lanes.
+    pub(crate) together: Arc<QuantLinear>,
 }
 
 /// Which weight, for which activations.

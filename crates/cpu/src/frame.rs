@@ -23,6 +23,7 @@ impl Slot {
 }
 
 /// What is kept for a plan from run to run.
+#[derive(Default)]
 pub(crate) struct Frame {
     pub(crate) slots: Vec<Slot>,
     pub(crate) numbers: Vec<Scalar>,

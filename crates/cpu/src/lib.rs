@@ -5,12 +5,16 @@
 // The memory of runs is addressed directly; every block says why it holds.
 #![allow(unsafe_code)]
 
+mod batch;
 mod cache;
 mod constants;
+mod contract;
 mod copy;
 mod fault;
 mod finish;
 mod frame;
+mod joint;
+mod lanes;
 mod loaded;
 mod memory;
 mod ops;

@@ -1,10 +1,10 @@
-//! A program in this backend: its constants, its plans by input signature, and the run of one of them.
+//! A program in this backend: its constants, its plans by input signature, and what becomes of a call before its steps run.
 
+use crate::batch::Batches;
 use crate::constants::{Constants, Form, Prepared};
-use crate::finish::finish;
 use crate::frame::{Frame, Slot};
 use crate::memory::{Memory, Region};
-use crate::ops::{self, Lowering};
+use crate::ops::{self, Lowering, Numerics};
 use crate::recent::Recent;
 use crate::residence::Residence;
 use crate::run::{Run, nodes};
@@ -13,14 +13,11 @@ use crate::state::CpuState;
 use crate::step::Planned;
 use crate::workspace::{Kept, Workspace, Workspaces};
 use pteron_format::Limits;
-use pteron_ir::Type;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_passes::fuse::fuse;
 use pteron_plan::{Layout, RunMemory};
-use pteron_runtime::backend::{
-    Call, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions, Ticket,
-};
+use pteron_runtime::backend::{GraphId, LoadOptions, ProgramGraphs, RunControl};
 use pteron_runtime::reference::{Argument, check_inputs};
 use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,18 +30,21 @@ const PLANS: usize = 64;
 type Signature = (GraphId, Form, Vec<usize>);
 
 pub(crate) struct LoadedCpu {
-    graphs: Arc<ProgramGraphs>,
-    weights: Arc<Weights>,
-    prepared: Vec<Arc<Prepared>>,
+    pub(crate) graphs: Arc<ProgramGraphs>,
+    pub(crate) weights: Arc<Weights>,
+    pub(crate) prepared: Vec<Arc<Prepared>>,
     plans: Mutex<Recent<Signature, Arc<Planned>>>,
-    workspaces: Workspaces,
-    pool: Arc<Pool>,
-    path: Path,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) batches: Batches,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) path: Path,
     memory: RunMemory,
     precision: Precision,
+    /// Whether lanes must not change each other's numbers.
+    invariant: bool,
     /// Where the bytes of the files lie.
-    mode: LoadMode,
-    limits: Limits,
+    pub(crate) mode: LoadMode,
+    pub(crate) limits: Limits,
 }
 
 impl LoadedCpu {
@@ -88,10 +88,12 @@ impl LoadedCpu {
             prepared,
             plans: Mutex::new(Recent::new(PLANS)),
             workspaces: Workspaces::default(),
+            batches: Batches::default(),
             pool,
             path,
             memory,
             precision: options.precision,
+            invariant: options.batch_invariant,
             mode: options.mode,
             limits: options.limits.clone(),
         })
@@ -117,7 +119,8 @@ impl LoadedCpu {
             })
             .collect();
         let prepared = &self.prepared[id.0];
-        let lowering = Lowering::new(prepared.clone(), self.path, self.precision, self.pool.threads());
+        let how = Numerics { path: self.path, precision: self.precision, invariant: self.invariant };
+        let lowering = Lowering::new(prepared.clone(), how, self.pool.threads());
         let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;
         let planned = Arc::new(planned);
         tracing::info!(
@@ -133,34 +136,8 @@ impl LoadedCpu {
         Ok(planned)
     }
 
-    fn run_pending(
-        &self,
-        id: GraphId,
-        state: &mut CpuState,
-        inputs: &[Value],
-        control: &RunControl,
-        outputs: &mut Vec<Value>,
-    ) -> Result<()> {
-        let mut arguments = std::mem::take(&mut state.arguments);
-        let form = self.admit(id, inputs, control, &mut arguments)?;
-        let (mut space, mut kept) = self.enter((id, form), &arguments)?;
-        let region = space.arena(kept.planned.plan.arena_bytes);
-        let result =
-            self.bind(&mut kept, region, state, &arguments, control).and_then(|(planned, mut run)| {
-                planned.run(&mut run)?;
-                finish(&mut run, outputs)
-            });
-        // A step that failed may have left later ones undone.
-        kept.frame.warm |= result.is_ok();
-        space.put_frame(kept);
-        self.workspaces.put(space);
-        arguments.clear();
-        state.arguments = arguments;
-        result
-    }
-
     /// Checks what a graph is given, and says in which form it runs.
-    fn admit(
+    pub(crate) fn admit(
         &self,
         id: GraphId,
         inputs: &[Value],
@@ -177,27 +154,39 @@ impl LoadedCpu {
         Ok(form)
     }
 
-    /// A workspace, with the frame of the plan for these arguments.
-    fn enter(&self, graph: (GraphId, Form), arguments: &[Argument]) -> Result<(Workspace, Kept)> {
+    /// A workspace, with the frame of the plan for these arguments; what it takes comes off the bytes that are left.
+    pub(crate) fn enter(
+        &self,
+        graph: (GraphId, Form),
+        arguments: &[Argument],
+        left: &mut u64,
+    ) -> Result<(Workspace, Kept)> {
         let mut space = self.workspaces.take(graph, signature(arguments));
-        if let Some(kept) = space.take_frame(graph, signature(arguments)) {
-            return Ok((space, kept));
-        }
-        let signature: Vec<usize> = signature(arguments).collect();
-        let planned = match self.plan(graph, &signature, arguments) {
-            Ok(planned) => planned,
+        let known = space.take_frame(graph, signature(arguments)).map(Ok);
+        // Sessions on many threads share plans: a run that finds its frame leaves their counts of holders alone.
+        let kept = known.unwrap_or_else(|| {
+            let signature: Vec<usize> = signature(arguments).collect();
+            let planned = self.plan(graph, &signature, arguments)?;
+            Ok(Kept { graph, signature, planned, frame: Frame::default() })
+        });
+        let kept = kept.and_then(|kept: Kept| take_bytes(&kept.planned, left).map(|()| kept));
+        let mut kept = match kept {
+            Ok(kept) => kept,
             Err(error) => {
                 self.workspaces.put(space);
                 return Err(error);
             }
         };
-        let region = space.arena(planned.plan.arena_bytes);
-        let frame = Frame::new(&planned.plan, &planned.read, region, &self.prepared[graph.0.0].constants);
-        Ok((space, Kept { graph, signature, planned, frame }))
+        if kept.frame.slots.is_empty() {
+            let Planned { plan, read, .. } = &*kept.planned;
+            let region = space.arena(plan.arena_bytes);
+            kept.frame = Frame::new(plan, read, region, &self.prepared[graph.0.0].constants);
+        }
+        Ok((space, kept))
     }
 
     /// A run, with inputs and buffers where its steps find them.
-    fn bind<'r>(
+    pub(crate) fn bind<'r>(
         &'r self,
         kept: &'r mut Kept,
         arena: Region,
@@ -258,18 +247,16 @@ impl LoadedCpu {
     }
 }
 
-/// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
-struct Attempt<'s> {
-    state: &'s mut CpuState,
-    succeeded: bool,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if !self.succeeded {
-            self.state.rollback();
-        }
-    }
+/// Takes the region of a plan off the bytes that are left.
+fn take_bytes(planned: &Planned, left: &mut u64) -> Result<()> {
+    let (found, allowed) = (planned.plan.arena_bytes as u64, *left);
+    *left = allowed.checked_sub(found).ok_or(Error::Limit {
+        what: "the memory of a run beside others",
+        limit: "live_bytes",
+        found,
+        allowed,
+    })?;
+    Ok(())
 }
 
 /// What a plan is made for: the sizes of all tensors.
@@ -279,65 +266,4 @@ fn signature(inputs: &[Argument]) -> impl Iterator<Item = usize> + Clone {
         Argument::Scalar(_) => &[],
     });
     shapes.flatten().copied()
-}
-
-impl Loaded for LoadedCpu {
-    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
-        Ok(Box::new(CpuState::new(
-            self.graphs.clone(),
-            (self.pool.clone(), self.path),
-            options,
-            &self.limits,
-        )?))
-    }
-
-    fn run(
-        &self,
-        graph: GraphId,
-        state: &mut dyn State,
-        inputs: &[Value],
-        control: &RunControl,
-        outputs: &mut Vec<Value>,
-    ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<CpuState>();
-        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
-        let mut attempt = Attempt { state, succeeded: false };
-        self.run_pending(graph, attempt.state, inputs, control, outputs)?;
-        attempt.succeeded = true;
-        Ok(())
-    }
-
-    /// Lanes of one signature lie side by side, and could share a plan's steps; here they run one after the other.
-    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
-        for call in calls {
-            call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
-        }
-        Ok(Ticket::done())
-    }
-
-    fn memory(&self) -> MemoryReport {
-        let (stored, made) = self.weights.bytes();
-        let (mapped_bytes, copied) = if self.mode == LoadMode::Copy { (0, stored) } else { (stored, 0) };
-        let derived = self.prepared.iter().map(|graph| {
-            let linears = graph.linears.lock().unwrap_or_else(PoisonError::into_inner);
-            linears.values().map(|linear| linear.packed_bytes() as u64).sum::<u64>()
-        });
-        let derived: u64 = derived.sum();
-        let buffers = self.graphs.graphs.iter().flat_map(|graph| {
-            let main = &graph.module.main;
-            main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {
-                Type::Tensor(tensor) => {
-                    let count = pteron_tensor::element_count(&tensor.known_shape()?)?;
-                    Some((count * tensor.dtype.size()) as u64)
-                }
-                _ => None,
-            })
-        });
-        MemoryReport {
-            mapped_bytes,
-            packed_bytes: made + copied + derived,
-            state_bytes: buffers.sum(),
-            run_bytes: self.workspaces.bytes(),
-        }
-    }
 }

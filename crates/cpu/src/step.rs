@@ -1,16 +1,23 @@
 //! The steps of a plan, and the loop over them. A step is called with the run of one frame; it keeps nothing itself, so
 //! that any number of runs can go through the same steps, one after the other or side by side.
 
+use crate::joint::Joint;
 use crate::run::Run;
-use pteron_ir::ValueId;
+use pteron_ir::{Node, ValueId};
 use pteron_plan::{Plan, RunMemory, Storage};
 use pteron_runtime::{NodeError, Result};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A byte that makes every float a NaN and every index one outside of its axis, or the last one.
 const SPOILED: u8 = 0xff;
 
 /// What a step does.
 pub(crate) type Kernel = Box<dyn Fn(&mut Run<'_>) -> Result<(), NodeError> + Send + Sync>;
+
+/// What a step does for several lanes at once. It makes what it needs itself: what an earlier step of one lane alone would
+/// have left for it is not there.
+pub(crate) type JointKernel = Box<dyn Fn(&mut Joint<'_, '_>) -> Result<(), NodeError> + Send + Sync>;
 
 /// Which runs over a frame a step is needed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +35,15 @@ pub(crate) struct Step {
     pub(crate) number: usize,
     pub(crate) repeat: Repeat,
     pub(crate) kernel: Kernel,
+    /// For steps that read weights, and gain by reading them for several lanes.
+    pub(crate) joint: Option<JointStep>,
+}
+
+/// A step over several lanes.
+pub(crate) struct JointStep {
+    /// The node whose results have no places before the step, in every lane.
+    pub(crate) unplaced: Option<Arc<Node>>,
+    pub(crate) kernel: JointKernel,
 }
 
 /// A plan with its steps.
@@ -41,17 +57,29 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Runs all steps. Where every value has memory of its own, what nobody needs any more is spoiled at once: a read
-    /// that the plan does not know of then finds numbers that no test takes for right.
+    /// Runs all steps.
     pub(crate) fn run(&self, run: &mut Run<'_>) -> Result<()> {
+        self.run_part(run, 0..self.steps.len())
+    }
+
+    /// Runs some of the steps.
+    pub(crate) fn run_part(&self, run: &mut Run<'_>, part: Range<usize>) -> Result<()> {
         if self.plan.memory == RunMemory::Planned {
-            return run_all(run, &self.steps);
+            return run_all(run, &self.steps[part]);
         }
-        for (step, dead) in self.steps.iter().zip(&self.plan.deaths) {
-            step.run(run)?;
-            dead.iter().for_each(|&heap| run.frame.heaps[heap].bytes_mut().fill(SPOILED));
+        for at in part {
+            self.steps[at].run(run)?;
+            self.spoil(run, at);
         }
         Ok(())
+    }
+
+    /// Where every value has memory of its own, what nobody needs any more when a step has run is spoiled at once: a read
+    /// that the plan does not know of then finds numbers that no test takes for right.
+    pub(crate) fn spoil(&self, run: &mut Run<'_>, at: usize) {
+        for &heap in self.plan.deaths.get(at).into_iter().flatten() {
+            run.frame.heaps[heap].bytes_mut().fill(SPOILED);
+        }
     }
 }
 
@@ -74,6 +102,13 @@ impl Step {
             run.trace(self.number)?;
         }
         Ok(())
+    }
+
+    /// Gives the results of a step that takes lanes together their places, in one of them.
+    pub(crate) fn place(&self, run: &mut Run<'_>) -> Result<()> {
+        let unplaced = self.joint.as_ref().and_then(|joint| joint.unplaced.as_ref());
+        let placed = unplaced.map_or(Ok(()), |node| run.prepare(node));
+        placed.map_err(|error| run.at_node(self.number, error))
     }
 
     /// Whether a step that has run before has something to do.

@@ -5,7 +5,8 @@
 use pteron_cpu::Cpu;
 use pteron_ir::parse_module;
 use pteron_runtime::backend::{
-    Backend, DelegateGraph, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, State, StateOptions,
+    Backend, DelegateGraph, DeviceId, GraphId, LoadOptions, Loaded, ProgramGraphs, RunControl, State,
+    StateOptions,
 };
 use pteron_runtime::{Value, VerifiedGraphs, VerifiedProgram, Weights};
 use pteron_tensor::HostTensor;
@@ -59,13 +60,13 @@ fn load() -> Arc<dyn Loaded> {
     let graphs = ProgramGraphs { file: "wide".into(), graphs: vec![delegate] };
     let program =
         VerifiedProgram::new(VerifiedGraphs::new(graphs).unwrap(), Arc::new(Weights::default())).unwrap();
-    Cpu::new(1, None).unwrap().load(&program, &LoadOptions::default()).unwrap()
+    Cpu::new(1, None).unwrap().load(DeviceId(0), &program, &LoadOptions::default()).unwrap()
 }
 
 fn run(loaded: &dyn Loaded, state: &mut dyn State) {
     let x = Value::Tensor(HostTensor::from_slice(vec![256], &[0.5f32; 256]).unwrap());
     loaded.run(GraphId(0), state, &[x], &RunControl::default(), &mut Vec::new()).unwrap();
-    let _ = state.commit();
+    state.commit().unwrap();
 }
 
 #[test]

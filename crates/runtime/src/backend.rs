@@ -185,6 +185,9 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Where weights live.
     pub mode: LoadMode,
+    /// Whether a lane's numbers must be those that it has alone, to the last bit, whatever runs beside it
+    /// ([`Loaded::submit`]). What is faster for many rows at once is then left out where it sums in another order.
+    pub batch_invariant: bool,
 }
 
 /// How closely a backend follows the types that a program computes in.

@@ -1,7 +1,7 @@
 //! What the builders of steps work with: the planner, and what the CPU's lowering owns besides it.
 
 use crate::constants::Prepared;
-use crate::step::Kernel;
+use crate::step::{JointKernel, Kernel};
 use pteron_ir::ValueId;
 use pteron_kernels::path::Path;
 use pteron_kernels::quant::InputLayout;
@@ -19,6 +19,8 @@ pub(crate) struct Lowering {
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) path: Path,
     pub(crate) precision: Precision,
+    /// Whether lanes that run together must not change each other's numbers.
+    pub(crate) invariant: bool,
     pub(crate) threads: usize,
     /// Tables of turns that several nodes share, by what they are made of.
     pub(super) tables: HashMap<TableKey, usize>,
@@ -31,10 +33,20 @@ pub(crate) struct Lowering {
 }
 
 impl Lowering {
-    pub(crate) fn new(prepared: Arc<Prepared>, path: Path, precision: Precision, threads: usize) -> Lowering {
+    pub(crate) fn new(prepared: Arc<Prepared>, how: Numerics, threads: usize) -> Lowering {
         let (tables, inputs, bound) = Default::default();
-        Lowering { prepared, path, precision, threads, tables, inputs, bound, work: 0 }
+        let Numerics { path, precision, invariant } = how;
+        Lowering { prepared, path, precision, invariant, threads, tables, inputs, bound, work: 0 }
     }
+}
+
+/// What decides about the last bits of results.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numerics {
+    pub(crate) path: Path,
+    pub(crate) precision: Precision,
+    /// Whether lanes that run together must not change each other's numbers.
+    pub(crate) invariant: bool,
 }
 
 /// What a table of turns is made of.
@@ -55,6 +67,8 @@ pub(super) enum Compiled {
     View(Kernel),
     /// Computes into results that have their places.
     Compute(Kernel),
+    /// The same, and for several lanes at once.
+    Joint(Kernel, JointKernel),
     /// Does everything itself, its rule and places included.
     Whole(Kernel),
 }

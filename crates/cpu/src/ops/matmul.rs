@@ -1,11 +1,33 @@
 //! Products of dense matrices.
 
 use super::lowering::{Compiled, Numbered, Planner};
+use super::quantized::{list_sources, list_targets};
 use crate::fault::invalid;
+use crate::joint::Joint;
+use crate::run::Run;
 use pteron_ir::{Op, ValueId};
-use pteron_kernels::dense::{Product, product, scratch_bytes};
+use pteron_kernels::dense::{FEW_ROWS, Product, product, scratch_bytes};
+use pteron_kernels::path::Path;
 use pteron_kernels::view::{View, ViewMut};
-use pteron_plan::Layout;
+use pteron_plan::{Layout, Storage};
+use pteron_runtime::NodeError;
+use std::sync::Arc;
+
+/// A product, and what is added to it.
+struct Addmm {
+    mat1: ValueId,
+    mat2: ValueId,
+    bias: Option<ValueId>,
+    alpha: f32,
+    beta: f32,
+    result: ValueId,
+    /// Axes of both operands: a vector on the left is one row, one on the right one column.
+    ranks: (usize, usize),
+    path: Path,
+    scratch: usize,
+    /// Room for rows of the left one that do not lie evenly.
+    dense: usize,
+}
 
 pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let Op::Addmm { mat1, mat2, bias, alpha, beta } = node.node.op else { return None };
@@ -34,11 +56,33 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     let scratch =
         scratch_bytes(if folds { all_rows.max(rows) } else { rows }, inner, columns, planner.lower.threads);
     let scratch = planner.reserve(node.number, scratch);
-    let path = planner.lower.path;
     // Without a bias there is nothing that alpha is said of.
     let (alpha, beta) = if bias.is_some() { (alpha, beta) } else { (1.0, 0.0) };
-    Some(Compiled::Compute(Box::new(move |run| {
-        let mut scratch = run.lend(scratch)?;
+    let (ranks, path) = ((left_rank, right_rank), planner.lower.path);
+    let is_constant = |value: ValueId| {
+        matches!(planner.storage[planner.lifetimes.root(value).0 as usize], Storage::Constant(_))
+    };
+    let is_a_row = |value: ValueId| rank(planner, value).is_some_and(|rank| rank <= 1);
+    let joins = left_rank > 1
+        && right_rank == 2
+        && is_constant(mat2)
+        && bias.is_none_or(|bias| is_constant(bias) && is_a_row(bias));
+    let dense = if joins { planner.types.most_bytes(mat1)? } else { 0 };
+    let dense = planner.reserve(node.number, dense);
+    let addmm = Arc::new(Addmm { mat1, mat2, bias, alpha, beta, result, ranks, path, scratch, dense });
+    if !joins {
+        return Some(Compiled::Compute(Box::new(move |run| addmm.alone(run))));
+    }
+    let joint = addmm.clone();
+    Some(Compiled::Joint(Box::new(move |run| addmm.alone(run)), Box::new(move |lanes| joint.together(lanes))))
+}
+
+impl Addmm {
+    fn alone(&self, run: &Run<'_>) -> Result<(), NodeError> {
+        let &Addmm { mat1, mat2, bias, alpha, beta, result, ranks, path, .. } = self;
+        let (left_rank, right_rank) = ranks;
+        let folds = right_rank <= 2;
+        let mut scratch = run.lend(self.scratch)?;
         let none = || invalid("shapes do not fit");
         let target = run.target(result)?;
         let (mut a, mut b) = (run.slot(mat1).layout, run.slot(mat2).layout);
@@ -100,5 +144,67 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
             unsafe { ViewMut::from_raw(target.data(), target.dtype(), out.sizes(), out.strides()) };
         product(run.pool, path, &mut target, &Product { a, b, bias, alpha, beta }, &mut scratch);
         Ok(())
-    })))
+    }
+
+    /// Few rows give each what it gives alone, to the last bit, however many they are; so that no more are taken at once.
+    fn together(&self, lanes: &mut Joint<'_, '_>) -> Result<(), NodeError> {
+        let &Addmm { mat1, mat2, bias, alpha, beta, result, path, .. } = self;
+        let none = || invalid("shapes do not fit");
+        let columns = |run: &Run<'_>| run.slot(mat2).layout.sizes()[1];
+        let rows = |run: &Run<'_>| run.slot(result).layout.len() / columns(run).max(1);
+        lanes.by_rows(FEW_ROWS, rows, |part, batch| {
+            let (run, rows) = (part.first(), part.rows);
+            if part.runs().len() == 1 || rows == 0 {
+                return part.runs().try_for_each(|run| self.alone(run));
+            }
+            let (&[k, n], of_left, of_result) =
+                (run.slot(mat2).layout.sizes(), run.dtype(mat1)?, run.dtype(result)?)
+            else {
+                return Err(none());
+            };
+            let (row, out_row) = (k * of_left.size(), n * of_result.size());
+            let sizes = [rows * row, rows * out_row, scratch_bytes(rows, k, n, run.pool.threads())];
+            let (sources, targets, mut pieces) = batch.begin(sizes);
+            for run in part.runs() {
+                list_sources(run, mat1, k, self.dense, sources)?;
+                list_targets(run, result, n, targets)?;
+            }
+            if (sources.len(), targets.len()) != (rows, rows) {
+                return Err(none());
+            }
+            let [left, out, scratch] = sizes.map(|bytes| pieces.next(bytes));
+            for (to, &from) in left.chunks_exact_mut(row.max(1)).zip(&*sources) {
+                // SAFETY: a row of a lane's value, which nobody writes while the step runs.
+                to.copy_from_slice(unsafe { std::slice::from_raw_parts(from, row) });
+            }
+            let layouts = (Layout::row_major(&[rows, k]), Layout::row_major(&[rows, n]));
+            let (Some(of_a), Some(of_out)) = layouts else { return Err(none()) };
+            let spread = bias.map(|bias| run.slot(bias).layout.broadcast_to(&[rows, n]).ok_or_else(none));
+            let spread = spread.transpose()?;
+            let bias = match (bias, &spread) {
+                (Some(bias), Some(layout)) => {
+                    let view = run.view(bias)?;
+                    // SAFETY: the bias' own elements, some of them more than once.
+                    Some(unsafe {
+                        View::from_raw(view.data(), view.dtype(), layout.sizes(), layout.strides())
+                    })
+                }
+                _ => None,
+            };
+            // SAFETY: pieces that hold as many elements, in aligned memory of this step.
+            let (a, mut to) = unsafe {
+                (
+                    View::from_raw(left.as_ptr().cast_mut(), of_left, of_a.sizes(), of_a.strides()),
+                    ViewMut::from_raw(out.as_mut_ptr(), of_result, of_out.sizes(), of_out.strides()),
+                )
+            };
+            let b = run.view(mat2)?;
+            product(run.pool, path, &mut to, &Product { a, b, bias, alpha, beta }, scratch);
+            for (from, &to) in out.chunks_exact(out_row.max(1)).zip(&*targets) {
+                // SAFETY: a row of a lane's result, which only this step touches.
+                unsafe { std::slice::from_raw_parts_mut(to, out_row) }.copy_from_slice(from);
+            }
+            Ok(())
+        })
+    }
 }

@@ -22,7 +22,7 @@ mod views;
 use crate::fault::of_plan;
 use crate::memory::ALIGNMENT;
 use crate::run::Run;
-use crate::step::{Kernel, Planned, Repeat, Step};
+use crate::step::{JointStep, Kernel, Planned, Repeat, Step};
 use lowering::{Compiled, Numbered, Planner};
 use pteron_format::Limits;
 use pteron_ir::{Graph, Node, Op, RuleError, Ssa, ValueId};
@@ -30,7 +30,7 @@ use pteron_plan::{Join, Lower, Made, Options, RunMemory, Sharing, Storage, Types
 use pteron_runtime::{NodeError, reference};
 use std::collections::{HashMap, HashSet};
 
-pub(crate) use lowering::Lowering;
+pub(crate) use lowering::{Lowering, Numerics};
 
 /// Plans a graph for inputs of these shapes; inputs without one are numbers.
 pub(crate) fn plan(
@@ -70,32 +70,41 @@ impl Lower for Lowering {
             _ => plain(planner, node),
         };
         let repeat = repeat(planner, node, &kernel);
-        let kernel = match kernel {
-            Compiled::View(kernel) | Compiled::Whole(kernel) => kernel,
-            Compiled::Compute(kernel) if node.is_static => {
-                charge(planner, &node.node);
-                kernel
-            }
-            Compiled::Compute(kernel) => {
-                let node = node.node.clone();
-                Box::new(move |run: &mut Run<'_>| {
-                    run.prepare(&node)?;
-                    kernel(run)
-                })
+        let (kernel, joint) = match kernel {
+            Compiled::View(kernel) | Compiled::Whole(kernel) => (kernel, None),
+            Compiled::Compute(kernel) => (placed(planner, node, kernel), None),
+            Compiled::Joint(kernel, joint) => {
+                let unplaced = (!node.is_static).then(|| node.node.clone());
+                // What is inside a branch or a loop is a matter of each lane.
+                let joint = (planner.depth == 0).then_some(JointStep { unplaced, kernel: joint });
+                (placed(planner, node, kernel), joint)
             }
         };
-        Step { number: node.number, repeat, kernel }
+        Step { number: node.number, repeat, kernel, joint }
     }
 
     fn refused(number: usize, error: &RuleError) -> Step {
         let error = error.clone();
         let kernel: Kernel = Box::new(move |_| Err(NodeError::from(error.clone())));
-        Step { number, repeat: Repeat::Always, kernel }
+        Step { number, repeat: Repeat::Always, kernel, joint: None }
     }
 
     fn joined(planner: &mut Planner<'_>, node: &Node) {
         charge(planner, node);
     }
+}
+
+/// A kernel that finds its results in their places.
+fn placed(planner: &mut Planner<'_>, node: &Numbered, kernel: Kernel) -> Kernel {
+    if node.is_static {
+        charge(planner, &node.node);
+        return kernel;
+    }
+    let node = node.node.clone();
+    Box::new(move |run: &mut Run<'_>| {
+        run.prepare(&node)?;
+        kernel(run)
+    })
 }
 
 /// Makes the step of a node; `None` where its kernel does not take these types or sizes.

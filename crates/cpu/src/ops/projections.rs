@@ -1,14 +1,20 @@
 //! Products of one tensor with several quantised weights, in one parallel region.
 
 use super::lowering::{Compiled, Numbered, Planner};
-use super::quantized::{Fields, bound, even_rows, prepared_input, rows_of};
+use super::quantized::{
+    Fields, bound, even_rows, list_sources, list_targets, most_rows, prepared_input, rows_of,
+};
+use crate::batch::Pieces;
+use crate::constants::Bound;
 use crate::fault::invalid;
+use crate::joint::Joint;
 use crate::run::Run;
 use pteron_ir::op::Activation;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::elementwise::{BinaryOp, Chain, ChainBuilder, UnaryOp};
 use pteron_kernels::path::Path;
-use pteron_kernels::quant::{Joined, MOST_JOINED, QuantLinear, RowsMut, run_joined, run_paired};
+use pteron_kernels::pool::Pool;
+use pteron_kernels::quant::{Joined, LinearError, MOST_JOINED, Rows, RowsMut, run_joined, run_paired};
 use pteron_kernels::view::{View, ViewMut};
 use pteron_runtime::NodeError;
 use pteron_tensor::DType;
@@ -17,7 +23,7 @@ use std::sync::Arc;
 
 /// One of the weights, bound to its kernel.
 struct Part {
-    linear: Arc<QuantLinear>,
+    linear: Bound,
     /// Where the activations lie in the form that it wants, and whether this node brings them into it.
     prepared: usize,
     prepares: bool,
@@ -39,18 +45,19 @@ impl Parts {
         let dtype = planner.dtype(x)?;
         let linears =
             fields.iter().map(|&fields| bound(planner, fields, dtype)).collect::<Option<Vec<_>>>()?;
-        let k = linears[0].weight().k();
-        if linears.iter().any(|linear| linear.weight().k() != k) {
+        let k = linears[0].alone.weight().k();
+        if linears.iter().any(|linear| linear.alone.weight().k() != k) {
             return None;
         }
         let rows = planner.most_elements(x)? / k.max(1);
         let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
         let mut parts: Vec<Part> = Vec::with_capacity(linears.len());
         for linear in linears {
-            let same = parts.iter().find(|part| part.linear.input_layout() == linear.input_layout());
+            let layout = linear.alone.input_layout();
+            let same = parts.iter().find(|part| part.linear.alone.input_layout() == layout);
             let (prepared, prepares) = match same {
                 Some(part) => (part.prepared, false),
-                None => prepared_input(planner, node, x, &linear, rows),
+                None => prepared_input(planner, node, x, &linear.alone, rows),
             };
             parts.push(Part { linear, prepared, prepares });
         }
@@ -58,15 +65,53 @@ impl Parts {
         Some(Parts { x, parts, dense })
     }
 
-    /// Brings the tensor into the forms that the weights want.
-    fn prepare(&self, run: &Run<'_>) -> Result<(), NodeError> {
-        for part in self.parts.iter().filter(|part| part.prepares) {
+    /// Brings the tensor into the forms that the weights want, `all` of them or those that no earlier node has made.
+    fn prepare(&self, run: &Run<'_>, all: bool) -> Result<(), NodeError> {
+        for (at, part) in self.parts.iter().enumerate() {
+            if !(part.prepares || all && self.like(at) == at) {
+                continue;
+            }
             let (mut prepared, mut dense) = (run.lend(part.prepared)?, run.lend(self.dense)?);
-            let source = even_rows(run, self.x, part.linear.weight().k(), &mut dense)?;
-            let done = part.linear.prepare_input(run.pool, source, &mut prepared);
+            let source = even_rows(run, self.x, part.linear.alone.weight().k(), &mut dense)?.rows()?;
+            let done = part.linear.alone.prepare_input(run.pool, source, &mut prepared);
             done.map_err(|error| invalid(error.to_string()))?;
         }
         Ok(())
+    }
+
+    /// The first part that wants activations in the same form, itself perhaps.
+    fn like(&self, at: usize) -> usize {
+        let layout = self.parts[at].linear.alone.input_layout();
+        self.parts.iter().position(|part| part.linear.alone.input_layout() == layout).unwrap_or(at)
+    }
+
+    /// Bytes of so many rows in the form that a part wants; none where an earlier part has the same.
+    fn prepared_bytes(&self, at: usize, rows: usize) -> usize {
+        if self.like(at) == at { self.parts[at].linear.together.input_bytes(rows) } else { 0 }
+    }
+
+    /// The rows of several lanes in all forms that the parts want, by part.
+    fn prepare_together<'b>(
+        &self,
+        pool: &Pool,
+        sources: &[*mut u8],
+        dtype: DType,
+        pieces: &mut Pieces<'b>,
+    ) -> Result<[&'b [u8]; MOST_JOINED], LinearError> {
+        let mut prepared: [&'b [u8]; MOST_JOINED] = [&[]; MOST_JOINED];
+        for (at, part) in self.parts.iter().enumerate() {
+            let like = self.like(at);
+            if like < at {
+                prepared[at] = prepared[like];
+                continue;
+            }
+            let piece = pieces.next(self.prepared_bytes(at, sources.len()));
+            // SAFETY: rows of the lanes' own values, which nobody writes while the step runs.
+            let rows = unsafe { Rows::listed(sources, dtype, part.linear.together.weight().k())? };
+            part.linear.together.prepare_input(pool, rows, piece)?;
+            prepared[at] = piece;
+        }
+        Ok(prepared)
     }
 
     /// One product, after [`Parts::prepare`].
@@ -78,11 +123,25 @@ impl Parts {
             // SAFETY: the arena holds these bytes, and nobody writes them before the node has run.
             false => unsafe { std::slice::from_raw_parts(data, bytes) },
         };
-        Joined { linear: &part.linear, prepared, out }
+        Joined { linear: &part.linear.alone, prepared, out }
     }
 
     fn columns(&self, at: usize) -> usize {
-        self.parts[at].linear.weight().n()
+        self.parts[at].linear.alone.weight().n()
+    }
+
+    fn inner(&self) -> usize {
+        self.parts[0].linear.alone.weight().k()
+    }
+
+    /// The most rows of several lanes that are taken together.
+    fn most_rows(&self, lanes: &Joint<'_, '_>) -> usize {
+        most_rows(lanes, |run| self.rows(run), self.parts.iter().map(|part| &part.linear))
+    }
+
+    /// Rows of the tensor in a run.
+    fn rows(&self, run: &Run<'_>) -> usize {
+        run.slot(self.x).layout.len() / self.inner().max(1)
     }
 }
 
@@ -94,17 +153,73 @@ pub(super) fn projections(planner: &mut Planner<'_>, node: &Numbered) -> Option<
     if results.len() != parts.parts.len() {
         return None;
     }
-    Some(Compiled::Compute(Box::new(move |run| {
+    let projections = Arc::new(Projections { parts, results });
+    let joint = projections.clone();
+    Some(Compiled::Joint(
+        Box::new(move |run| projections.alone(run, false)),
+        Box::new(move |lanes| joint.together(lanes)),
+    ))
+}
+
+/// Products with several weights, each with a result of its own.
+struct Projections {
+    parts: Parts,
+    results: Vec<ValueId>,
+}
+
+impl Projections {
+    fn alone(&self, run: &Run<'_>, all: bool) -> Result<(), NodeError> {
+        let Projections { parts, results } = self;
         if results.iter().all(|&result| run.slot(result).layout.is_empty()) {
             return Ok(());
         }
-        parts.prepare(run)?;
+        parts.prepare(run, all)?;
         let mut joined = [const { None }; MOST_JOINED];
         for (at, (&result, joined)) in results.iter().zip(&mut joined).enumerate() {
             *joined = Some(parts.joined(run, at, rows_of(run, result, parts.columns(at))?));
         }
         run_joined(run.pool, joined.into_iter().flatten()).map_err(|error| invalid(error.to_string()))
-    })))
+    }
+
+    fn together(&self, lanes: &mut Joint<'_, '_>) -> Result<(), NodeError> {
+        let Projections { parts, results } = self;
+        let most = parts.most_rows(lanes);
+        lanes.by_rows(
+            most,
+            |run| parts.rows(run),
+            |part, batch| {
+                if let Some(run) = part.only() {
+                    return self.alone(run, true);
+                }
+                let (pool, rows) = (part.first().pool, part.rows);
+                let bytes = (0..parts.parts.len()).map(|at| parts.prepared_bytes(at, rows));
+                let (sources, targets, mut pieces) = batch.begin(bytes);
+                for run in part.runs() {
+                    list_sources(run, parts.x, parts.inner(), parts.dense, sources)?;
+                }
+                for (at, &result) in results.iter().enumerate() {
+                    part.runs().try_for_each(|run| list_targets(run, result, parts.columns(at), targets))?;
+                }
+                let dtype = part.first().dtype(parts.x)?;
+                let prepared = parts.prepare_together(pool, sources, dtype, &mut pieces);
+                let prepared = prepared.map_err(|error| invalid(error.to_string()))?;
+                let mut joined = [const { None }; MOST_JOINED];
+                for (at, (&result, joined)) in results.iter().zip(&mut joined).enumerate() {
+                    let own =
+                        targets.get(at * rows..(at + 1) * rows).ok_or_else(|| invalid("rows are missing"))?;
+                    // SAFETY: rows of the lanes' own results, which only this step touches.
+                    let out = unsafe { RowsMut::listed(own, part.first().dtype(result)?, parts.columns(at)) };
+                    let out = out.map_err(|error| invalid(error.to_string()))?;
+                    *joined = Some(Joined {
+                        linear: &parts.parts[at].linear.together,
+                        prepared: prepared[at],
+                        out,
+                    });
+                }
+                run_joined(pool, joined.into_iter().flatten()).map_err(|error| invalid(error.to_string()))
+            },
+        )
+    }
 }
 
 pub(super) fn gated(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -123,12 +238,33 @@ pub(super) fn gated(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
     }
     let bytes = planner.types.most_bytes(result)?;
     let scratch = [planner.reserve(node.number, bytes), planner.reserve(node.number, bytes)];
-    Some(Compiled::Compute(Box::new(move |run| {
+    let gated = Arc::new(Gated { parts, result, dtype, n, chain, scratch });
+    let joint = gated.clone();
+    Some(Compiled::Joint(
+        Box::new(move |run| gated.alone(run, false)),
+        Box::new(move |lanes| joint.together(lanes)),
+    ))
+}
+
+/// Two products, and what becomes of each pair of their elements.
+struct Gated {
+    parts: Parts,
+    result: ValueId,
+    dtype: DType,
+    n: usize,
+    chain: Chain,
+    /// Room for both products.
+    scratch: [usize; 2],
+}
+
+impl Gated {
+    fn alone(&self, run: &Run<'_>, all: bool) -> Result<(), NodeError> {
+        let &Gated { ref parts, result, dtype, n, ref chain, scratch } = self;
         let elements = run.slot(result).layout.len();
         if elements == 0 {
             return Ok(());
         }
-        parts.prepare(run)?;
+        parts.prepare(run, all)?;
         let rows = elements / n;
         let out = run.target(result)?.data();
         let [gate, up] = scratch.map(|number| run.scratch(number));
@@ -153,7 +289,81 @@ pub(super) fn gated(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
             None => unsafe { memory.with(dtype, rows, n, 0..n, |out, in_| chain.run(run.pool, out, in_)) },
         })
         .map_err(|error| invalid(error.to_string()))
-    })))
+    }
+
+    fn together(&self, lanes: &mut Joint<'_, '_>) -> Result<(), NodeError> {
+        let &Gated { ref parts, result, dtype, n, ref chain, .. } = self;
+        let most = parts.most_rows(lanes);
+        lanes.by_rows(
+            most,
+            |run| parts.rows(run),
+            |part, batch| {
+                if let Some(run) = part.only() {
+                    return self.alone(run, true);
+                }
+                let (pool, rows) = (part.first().pool, part.rows);
+                if rows == 0 || n == 0 {
+                    return Ok(());
+                }
+                let product = rows * n * dtype.size();
+                let bytes = (0..2).map(|at| parts.prepared_bytes(at, rows)).chain([product; 2]);
+                let (sources, targets, mut pieces) = batch.begin(bytes);
+                for run in part.runs() {
+                    list_sources(run, parts.x, parts.inner(), parts.dense, sources)?;
+                    list_targets(run, result, n, targets)?;
+                }
+                let dtype_of_x = part.first().dtype(parts.x)?;
+                let prepared = parts.prepare_together(pool, sources, dtype_of_x, &mut pieces);
+                let prepared = prepared.map_err(|error| invalid(error.to_string()))?;
+                let [gate, up] = [pieces.next(product), pieces.next(product)];
+                let (of_gate, of_up) = (gate.as_ptr(), up.as_ptr());
+                let mut joined = [const { None }; 2];
+                for (at, (bytes, joined)) in [gate, up].into_iter().zip(&mut joined).enumerate() {
+                    let out =
+                        RowsMut::dense(bytes, dtype, rows, n).map_err(|error| invalid(error.to_string()))?;
+                    *joined = Some(Joined {
+                        linear: &parts.parts[at].linear.together,
+                        prepared: prepared[at],
+                        out,
+                    });
+                }
+                let [Some(first), Some(second)] = joined else { return Ok(()) };
+                let step = n * dtype.size();
+                let rows_of = Shared { targets, gate: of_gate, up: of_up };
+                let row = |at: usize, columns: Range<usize>| {
+                    let memory = rows_of.row(at, step);
+                    // SAFETY: both products have these columns of the row now, and no other task has.
+                    unsafe { memory.with(dtype, 1, n, columns, |out, in_| chain.run_alone(out, in_)) };
+                };
+                run_paired(pool, [first, second], &|columns| match columns {
+                    Some(columns) => (0..rows).for_each(|at| row(at, columns.clone())),
+                    None => pool.run(rows, &|at| row(at, 0..n)),
+                })
+                .map_err(|error| invalid(error.to_string()))
+            },
+        )
+    }
+}
+
+/// Rows of two products, and where the rows of their results lie.
+struct Shared<'b> {
+    targets: &'b [*mut u8],
+    gate: *const u8,
+    up: *const u8,
+}
+
+// SAFETY: addresses and nothing more; using them takes `unsafe` and the promise that tasks keep to their columns.
+unsafe impl Sync for Shared<'_> {}
+
+impl Shared<'_> {
+    /// One row of all three; rows of the products lie `step` bytes apart.
+    fn row(&self, at: usize, step: usize) -> Memory {
+        Memory {
+            out: self.targets[at],
+            gate: self.gate.wrapping_add(at * step),
+            up: self.up.wrapping_add(at * step),
+        }
+    }
 }
 
 /// The weights of a node, one by one.

@@ -3,8 +3,9 @@
 
 use super::index::is_index;
 use super::lowering::{Compiled, Numbered, Planner};
-use crate::constants::LinearKey;
+use crate::constants::{Bound, LinearKey};
 use crate::fault::{invalid, out_of_range};
+use crate::joint::Joint;
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
@@ -17,6 +18,7 @@ use pteron_plan::{Layout, Storage};
 use pteron_runtime::{NodeError, Precision};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{DType, HostTensor};
+use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 
 /// Weights smaller than this stay in the nearest cache, where rounding activations to 8 bits gains nothing.
@@ -89,6 +91,18 @@ fn are_centred(planner: &Planner<'_>, biases: ValueId, scales: &HostTensor, sche
     })
 }
 
+/// A product with a weight that is bound to its kernel.
+struct Matmul {
+    x: ValueId,
+    result: ValueId,
+    linear: Bound,
+    /// Where activations lie in the form that the kernel wants, and whether this node brings them into it.
+    prepared: usize,
+    prepares: bool,
+    /// Room for rows that do not lie evenly.
+    dense: usize,
+}
+
 pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, mode, transpose } = &node.node.op
     else {
@@ -101,44 +115,94 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
         return None;
     }
     let linear = bound(planner, fields, planner.dtype(x)?)?;
-    let (n, k) = (linear.weight().n(), linear.weight().k());
-    let rows = planner.most_elements(x)? / k.max(1);
-    let (prepared, prepares) = prepared_input(planner, node, x, &linear, rows);
-    // Rows that do not lie evenly are put together first.
+    let rows = planner.most_elements(x)? / linear.alone.weight().k().max(1);
+    let (prepared, prepares) = prepared_input(planner, node, x, &linear.alone, rows);
     let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
     planner.lower.bound.insert(node.number);
-    Some(Compiled::Compute(Box::new(move |run| {
-        let rows = run.slot(result).layout.len() / n.max(1);
-        if rows == 0 {
+    let matmul = Arc::new(Matmul { x, result, linear, prepared, prepares, dense });
+    let joint = matmul.clone();
+    Some(Compiled::Joint(
+        Box::new(move |run| matmul.alone(run, matmul.prepares)),
+        Box::new(move |lanes| joint.together(lanes)),
+    ))
+}
+
+impl Matmul {
+    fn alone(&self, run: &Run<'_>, prepares: bool) -> Result<(), NodeError> {
+        let linear = &self.linear.alone;
+        let weight = linear.weight();
+        if run.slot(self.result).layout.is_empty() {
             return Ok(());
         }
-        let mut prepared = run.lend(prepared)?;
+        let mut prepared = run.lend(self.prepared)?;
         if prepares {
-            let mut dense = run.lend(dense)?;
-            let source = even_rows(run, x, k, &mut dense)?;
+            let mut dense = run.lend(self.dense)?;
+            let source = even_rows(run, self.x, weight.k(), &mut dense)?.rows()?;
             let done = linear.prepare_input(run.pool, source, &mut prepared);
             done.map_err(|error| invalid(error.to_string()))?;
         }
-        let out = rows_of(run, result, n)?;
+        let out = rows_of(run, self.result, weight.n())?;
         linear.run(run.pool, &prepared, out).map_err(|error| invalid(error.to_string()))
-    })))
+    }
+
+    fn together(&self, lanes: &mut Joint<'_, '_>) -> Result<(), NodeError> {
+        let linear = &self.linear.together;
+        let (n, k) = (linear.weight().n(), linear.weight().k());
+        let rows = |run: &Run<'_>| run.slot(self.result).layout.len() / n.max(1);
+        let most = most_rows(lanes, rows, [&self.linear]);
+        lanes.by_rows(most, rows, |part, batch| {
+            if let Some(run) = part.only() {
+                return self.alone(run, true);
+            }
+            let (pool, bytes) = (part.first().pool, linear.input_bytes(part.rows));
+            let (sources, targets, mut pieces) = batch.begin([bytes]);
+            for run in part.runs() {
+                list_sources(run, self.x, k, self.dense, sources)?;
+                list_targets(run, self.result, n, targets)?;
+            }
+            let prepared = pieces.next(bytes);
+            // SAFETY: rows of the lanes' own values, which nobody writes while the step runs.
+            let from = unsafe { Rows::listed(sources, part.first().dtype(self.x)?, k) };
+            // SAFETY: rows of the lanes' own results, which only this step touches.
+            let to = unsafe { RowsMut::listed(targets, part.first().dtype(self.result)?, n) };
+            let done = from.and_then(|from| linear.prepare_input(pool, from, prepared));
+            done.and_then(|()| linear.run(pool, prepared, to?)).map_err(|error| invalid(error.to_string()))
+        })
+    }
+}
+
+/// The most rows of several lanes that products take together. Where lanes may not change each other's numbers, rows that a
+/// run alone would give to matrix tiles or panels stay alone: the kernels that are left for all of them give others.
+pub(super) fn most_rows<'b>(
+    lanes: &Joint<'_, '_>,
+    rows: impl Fn(&Run<'_>) -> usize,
+    linears: impl IntoIterator<Item = &'b Bound> + Clone,
+) -> usize {
+    let same = |bound: &Bound, rows| !bound.together.is_invariant() || bound.alone.is_invariant_for(rows);
+    let joins = lanes.runs().all(|run| linears.clone().into_iter().all(|bound| same(bound, rows(run))));
+    if joins { usize::MAX } else { 1 }
 }
 
 /// The weight of a node bound to its kernel, the same for all plans of a program.
-pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Arc<QuantLinear>> {
+pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Bound> {
     let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), scheme: fields.scheme()?, input };
     let mut linears = planner.lower.prepared.linears.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(linear) = linears.get(&key) {
-        return Some(linear.clone());
+    if let Some(bound) = linears.get(&key) {
+        return Some(bound.clone());
     }
     let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
     let rounding = match planner.lower.precision {
         Precision::Fast if weight.matrix_bytes() >= LEAST_ROUNDED_BYTES => Rounding::Fast,
         _ => Rounding::Exact,
     };
-    let linear = Arc::new(QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?);
-    linears.insert(key, linear.clone());
-    Some(linear)
+    let alone = Arc::new(QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?);
+    let together = match planner.lower.invariant {
+        true => Arc::new(QuantLinear::clone(&alone).invariant()),
+        false => alone.clone(),
+    };
+    let bound = Bound { alone, together };
+    linears.insert(key, bound.clone());
+    Some(bound)
 }
 
 /// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections
@@ -246,36 +310,88 @@ pub(super) fn rows_of<'r>(
     RowsMut::dense(out, target.dtype(), rows, columns).map_err(|error| invalid(error.to_string()))
 }
 
+/// All rows of a tensor, at even distances.
+#[derive(Clone, Copy)]
+pub(super) struct EvenRows<'r> {
+    data: *mut u8,
+    dtype: DType,
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    memory: PhantomData<&'r [u8]>,
+}
+
+impl<'r> EvenRows<'r> {
+    pub(super) fn rows(self) -> Result<Rows<'r>, NodeError> {
+        // SAFETY: the rows of a view of this run, or a copy; what lies between them may be another value's.
+        let rows = unsafe { Rows::from_raw(self.data, self.dtype, self.rows, self.columns, self.stride) };
+        rows.map_err(|error| invalid(error.to_string()))
+    }
+
+    /// Where each begins.
+    fn starts(self) -> impl Iterator<Item = *mut u8> {
+        let step = self.stride * self.dtype.size();
+        (0..self.rows).map(move |row| self.data.wrapping_add(row * step))
+    }
+}
+
 /// All rows of a tensor: where they lie if they lie evenly, else copied to `dense`.
 pub(super) fn even_rows<'r>(
     run: &'r Run<'_>,
     x: ValueId,
     columns: usize,
     dense: &'r mut [u8],
-) -> Result<Rows<'r>, NodeError> {
+) -> Result<EvenRows<'r>, NodeError> {
     let view = run.view(x)?;
     let rows = view.len() / columns.max(1);
+    let even = |data: *mut u8, stride| {
+        Ok(EvenRows { data, dtype: view.dtype(), rows, columns, stride, memory: PhantomData })
+    };
     if rows == 0 {
-        return Rows::dense(&[], view.dtype(), 0, columns).map_err(|error| invalid(error.to_string()));
+        return even(dense.as_mut_ptr(), columns);
     }
-    let even = run.slot(x).layout.reshape(&[rows, columns]).filter(|layout| {
+    let layout = run.slot(x).layout.reshape(&[rows, columns]).filter(|layout| {
         let strides = layout.strides();
         (strides[1] == 1 || columns == 1) && (rows == 1 || strides[0] >= columns as isize)
     });
-    let made = match even {
-        Some(layout) => {
-            let stride = if rows == 1 { columns } else { layout.strides()[0] as usize };
-            // SAFETY: the rows of a view of this run; what lies between them may be another value's.
-            unsafe { Rows::from_raw(view.data(), view.dtype(), rows, columns, stride) }
-        }
-        None => {
-            let flat = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
-            // SAFETY: the scratch was sized for all elements.
-            let mut target =
-                unsafe { ViewMut::from_raw(dense.as_mut_ptr(), view.dtype(), flat.sizes(), flat.strides()) };
-            copy(run.pool, &mut target, &view);
-            Rows::dense(dense, view.dtype(), rows, columns)
-        }
-    };
-    made.map_err(|error| invalid(error.to_string()))
+    if let Some(layout) = layout {
+        return even(view.data().cast_mut(), if rows == 1 { columns } else { layout.strides()[0] as usize });
+    }
+    let flat = Layout::row_major(view.sizes()).ok_or_else(|| invalid("too many axes"))?;
+    if dense.len() < view.len() * view.dtype().size() {
+        return Err(invalid("more rows than planned"));
+    }
+    // SAFETY: there is room for all elements.
+    let mut target =
+        unsafe { ViewMut::from_raw(dense.as_mut_ptr(), view.dtype(), flat.sizes(), flat.strides()) };
+    copy(run.pool, &mut target, &view);
+    even(dense.as_mut_ptr(), columns)
+}
+
+/// Adds where the rows of a lane's value begin; those that do not lie evenly are copied to its scratch, where they stay
+/// while the step runs.
+pub(super) fn list_sources(
+    run: &Run<'_>,
+    x: ValueId,
+    columns: usize,
+    dense: usize,
+    list: &mut Vec<*mut u8>,
+) -> Result<(), NodeError> {
+    let mut dense = run.lend(dense)?;
+    list.extend(even_rows(run, x, columns, &mut dense)?.starts());
+    Ok(())
+}
+
+/// Adds where the rows of a lane's result begin, which is row-major in storage of its own.
+pub(super) fn list_targets(
+    run: &Run<'_>,
+    result: ValueId,
+    columns: usize,
+    list: &mut Vec<*mut u8>,
+) -> Result<(), NodeError> {
+    let target = run.target(result)?;
+    let step = columns * target.dtype().size();
+    let rows = target.len() / columns.max(1);
+    list.extend((0..rows).map(|row| target.data().wrapping_add(row * step)));
+    Ok(())
 }

@@ -21,8 +21,9 @@ use crate::pool::Pool;
 use crate::view::{View, ViewMut};
 use pteron_tensor::DType;
 
-/// The most rows for which reading the weight once is what counts.
-const FEW_ROWS: usize = 8;
+/// The most rows for which reading the weight once is what counts. So few give each what it would give alone, to the last
+/// bit: the terms of a sum are added in one order, however many rows there are.
+pub const FEW_ROWS: usize = 8;
 
 /// What is multiplied and added. All tensors have the batch axes of the output; one that is repeated along an axis
 /// has stride 0 there.

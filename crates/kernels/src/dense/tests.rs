@@ -118,3 +118,34 @@ fn scratch_of_sizes_that_overflow_is_more_than_anybody_has() {
     assert_eq!(scratch_bytes(16, 1 << 60, 4, 1), usize::MAX);
     assert_eq!(scratch_bytes(8, 1 << 61, 4, 1), usize::MAX);
 }
+
+/// What lanes that are multiplied together rest on.
+#[test]
+fn few_rows_give_each_what_it_gives_alone_to_the_last_bit() {
+    let mut random = Random::new(5);
+    on_every_path(|path| {
+        for (inner, columns, b_type) in [(96, 130, DType::F32), (75, 48, DType::BF16), (40, 31, DType::F16)] {
+            let (_, a) = stored(&mut random, FEW_ROWS * inner, b_type);
+            let (_, b) = stored(&mut random, inner * columns, b_type);
+            let (i, c) = (inner as isize, columns as isize);
+            for b_strides in [[1, i], [c, 1]] {
+                let of = |first: usize, rows: usize| {
+                    let (left, right) = ([rows, inner], [inner, columns]);
+                    let a = bytemuck::cast_slice(&a);
+                    let a = View::new(a, b_type, first * inner, &left, &[i, 1]).unwrap();
+                    let b = View::new(bytemuck::cast_slice(&b), b_type, 0, &right, &b_strides).unwrap();
+                    multiply(path, 2, &[rows, columns], &Product::new(a, b))
+                };
+                for rows in 2..=FEW_ROWS {
+                    let together = of(0, rows);
+                    for (row, given) in together.chunks_exact(columns).enumerate() {
+                        assert!(
+                            given == of(row, 1),
+                            "{path}: row {row} of {rows}, {inner} x {columns} {b_type}"
+                        );
+                    }
+                }
+            }
+        }
+    });
+}

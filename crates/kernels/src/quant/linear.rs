@@ -49,6 +49,11 @@ impl QuantLinear {
         self
     }
 
+    /// Whether it was made to keep to those kernels.
+    pub fn is_invariant(&self) -> bool {
+        self.invariant
+    }
+
     /// Whether each of so many rows gives what it gives alone, to the last bit. Matrix tiles and panels, which are for many
     /// rows, add up in another order, and tiles round activations otherwise.
     pub fn is_invariant_for(&self, rows: usize) -> bool {

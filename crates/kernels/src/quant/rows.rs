@@ -52,7 +52,7 @@ impl Place {
 /// Rows of f32, f16 or bf16 to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    data: *const u8,
+    start: Start,
     place: Place,
     memory: PhantomData<&'a [u8]>,
 }
@@ -60,9 +60,42 @@ pub struct Rows<'a> {
 /// Rows of f32, f16 or bf16 to write.
 #[derive(Debug)]
 pub struct RowsMut<'a> {
-    data: *mut u8,
+    start: Start,
     place: Place,
     memory: PhantomData<&'a mut [u8]>,
+}
+
+/// Where rows begin: at even distances from the first, or each where a list says. As long as the rows are borrowed, the
+/// list is.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Even(*mut u8),
+    Listed(*const *mut u8),
+}
+
+impl Start {
+    /// Where a row begins, of those that there are.
+    #[inline(always)]
+    fn of(&self, row: usize, place: &Place) -> *mut u8 {
+        debug_assert!(row < place.rows);
+        match *self {
+            Start::Even(data) => data.wrapping_add(row * place.stride * place.dtype.size()),
+            // SAFETY: a list has as many addresses as there are rows, and lives as long as who asks.
+            Start::Listed(rows) => unsafe { *rows.add(row) },
+        }
+    }
+
+    /// Rows that a list names, checked.
+    fn listed(
+        what: &'static str,
+        rows: &[*mut u8],
+        dtype: DType,
+        columns: usize,
+    ) -> Result<(Start, Place), LinearError> {
+        let place = Place { dtype, rows: rows.len(), columns, stride: columns };
+        rows.iter().try_for_each(|&row| place.check_address(what, row as usize).map(drop))?;
+        Ok((Start::Listed(rows.as_ptr()), place))
+    }
 }
 
 // SAFETY: only reads rows that it borrows shared, as slices of them would.
@@ -81,7 +114,7 @@ impl<'a> Rows<'a> {
     ) -> Result<Rows<'a>, LinearError> {
         let place = Place { dtype, rows, columns, stride };
         let place = place.check("input", bytes.as_ptr() as usize, bytes.len())?;
-        Ok(Rows { data: bytes.as_ptr(), place, memory: PhantomData })
+        Ok(Rows { start: Start::Even(bytes.as_ptr().cast_mut()), place, memory: PhantomData })
     }
 
     /// Rows in memory that the caller answers for; what lies between them may belong to others, and is not
@@ -98,7 +131,16 @@ impl<'a> Rows<'a> {
         stride: usize,
     ) -> Result<Rows<'a>, LinearError> {
         let place = Place { dtype, rows, columns, stride }.check_address("input", data as usize)?;
-        Ok(Rows { data, place, memory: PhantomData })
+        Ok(Rows { start: Start::Even(data.cast_mut()), place, memory: PhantomData })
+    }
+
+    /// Rows that lie anywhere, each where the list says: those of several tensors, read as one. They are only read.
+    ///
+    /// # Safety
+    /// `columns` elements lie at every address of the list and stay readable for `'a`; nobody writes them meanwhile.
+    pub unsafe fn listed(rows: &'a [*mut u8], dtype: DType, columns: usize) -> Result<Rows<'a>, LinearError> {
+        let (start, place) = Start::listed("input", rows, dtype, columns)?;
+        Ok(Rows { start, place, memory: PhantomData })
     }
 
     /// Rows without gaps.
@@ -127,8 +169,9 @@ impl<'a> Rows<'a> {
     }
 
     /// Where a row starts.
+    #[inline(always)]
     pub(super) fn row(&self, row: usize) -> *const u8 {
-        self.data.wrapping_add(row * self.place.stride * self.place.dtype.size())
+        self.start.of(row, &self.place)
     }
 
     /// Copies elements `first..first + to.len()` of a row.
@@ -165,7 +208,20 @@ impl<'a> RowsMut<'a> {
     ) -> Result<RowsMut<'a>, LinearError> {
         let place = Place { dtype, rows, columns, stride };
         let place = place.check("output", bytes.as_ptr() as usize, bytes.len())?;
-        Ok(RowsMut { data: bytes.as_mut_ptr(), place, memory: PhantomData })
+        Ok(RowsMut { start: Start::Even(bytes.as_mut_ptr()), place, memory: PhantomData })
+    }
+
+    /// Rows that lie anywhere, each where the list says: those of several tensors, written as one.
+    ///
+    /// # Safety
+    /// `columns` elements lie at every address of the list, of no two the same, and nobody else uses them for `'a`.
+    pub unsafe fn listed(
+        rows: &'a [*mut u8],
+        dtype: DType,
+        columns: usize,
+    ) -> Result<RowsMut<'a>, LinearError> {
+        let (start, place) = Start::listed("output", rows, dtype, columns)?;
+        Ok(RowsMut { start, place, memory: PhantomData })
     }
 
     /// Rows without gaps.
@@ -190,14 +246,14 @@ impl<'a> RowsMut<'a> {
 
     /// The same place for several threads, which must write distinct elements.
     pub(super) fn sink(&mut self) -> Sink {
-        Sink { data: self.data, place: self.place }
+        Sink { start: self.start, place: self.place }
     }
 }
 
 /// Where the threads of one call put their elements.
 #[derive(Clone, Copy)]
 pub(super) struct Sink {
-    data: *mut u8,
+    start: Start,
     place: Place,
 }
 
@@ -215,20 +271,20 @@ impl Sink {
     #[inline]
     pub(super) unsafe fn write(&self, row: usize, first: usize, values: &[f32]) {
         debug_assert!(row < self.place.rows && first + values.len() <= self.place.columns);
-        let element = row * self.place.stride + first;
+        let row = self.start.of(row, &self.place);
         // SAFETY: `RowsMut::new` checked the rows against the memory, and the caller promises the rest.
         unsafe {
             match self.place.dtype {
                 DType::F32 => {
-                    let to = self.data.cast::<f32>().add(element);
+                    let to = row.cast::<f32>().add(first);
                     std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len());
                 }
                 DType::F16 => {
-                    let to = self.data.cast::<u16>().add(element);
+                    let to = row.cast::<u16>().add(first);
                     values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f32_to_f16(value)));
                 }
                 _ => {
-                    let to = self.data.cast::<u16>().add(element);
+                    let to = row.cast::<u16>().add(first);
                     values.iter().enumerate().for_each(|(i, &value)| to.add(i).write(f32_to_bf16(value)));
                 }
             }
@@ -250,18 +306,18 @@ impl Sink {
         values: std::arch::x86_64::__m512,
     ) {
         use std::arch::x86_64::*;
-        let element = row * self.place.stride + first;
+        let row = self.start.of(row, &self.place);
         // SAFETY: masked stores touch the named elements only, which the caller promises to be there.
         unsafe {
             match self.place.dtype {
-                DType::F32 => _mm512_mask_storeu_ps(self.data.cast::<f32>().add(element), mask, values),
+                DType::F32 => _mm512_mask_storeu_ps(row.cast::<f32>().add(first), mask, values),
                 DType::F16 => {
                     let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
-                    _mm256_mask_storeu_epi16(self.data.cast::<i16>().add(element), mask, halves);
+                    _mm256_mask_storeu_epi16(row.cast::<i16>().add(first), mask, halves);
                 }
                 _ => {
                     let halves: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(values));
-                    _mm256_mask_storeu_epi16(self.data.cast::<i16>().add(element), mask, halves);
+                    _mm256_mask_storeu_epi16(row.cast::<i16>().add(first), mask, halves);
                 }
             }
         }
@@ -273,6 +329,26 @@ mod tests {
     use super::*;
 
     /// What a tool like Miri sees: rows that were made as one slice would take the gaps from their owners.
+    #[test]
+    fn listed_rows_are_read_and_written_each_where_it_lies() {
+        let mut apart = [[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]];
+        let mut rows = apart.each_mut().map(|row| row.as_mut_ptr().cast::<u8>());
+        rows.swap(0, 2);
+        // SAFETY: three elements lie at each, and nobody else uses them.
+        let (from, mut to) = unsafe {
+            (Rows::listed(&rows, DType::F32, 3).unwrap(), RowsMut::listed(&rows, DType::F32, 3).unwrap())
+        };
+        let mut two = [0.0; 2];
+        from.read(0, 1, &mut two);
+        assert_eq!((from.rows(), two), (3, [8.0, 9.0]));
+        // SAFETY: as above.
+        unsafe { to.sink().write(1, 2, &[0.5]) };
+        assert_eq!(apart[1], [4.0, 5.0, 0.5]);
+        let odd = [apart[0].as_mut_ptr().cast::<u8>().wrapping_add(1)];
+        // SAFETY: refused before anything is read.
+        assert!(matches!(unsafe { Rows::listed(&odd, DType::F32, 1) }, Err(LinearError::Alignment { .. })));
+    }
+
     #[test]
     fn raw_rows_leave_what_lies_between_them_to_others() {
         const WIDTH: usize = 6;

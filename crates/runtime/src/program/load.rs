@@ -100,7 +100,12 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     let cache_layers = metadata::cache_layers(&metadata, &graphs);
     let cache_spec = metadata::cache_spec(&metadata, cache_layers.as_ref(), metadata::context(&metadata));
     let weights = Arc::new(weights);
-    let load_options = LoadOptions { limits: limits.clone(), precision: options.precision, mode };
+    let load_options = LoadOptions {
+        limits: limits.clone(),
+        precision: options.precision,
+        mode,
+        batch_invariant: options.batch_invariant,
+    };
     let verified = VerifiedProgram::new(graphs.clone(), weights.clone())?;
     let loaded = target.backend.load(target.device.id, &verified, &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));

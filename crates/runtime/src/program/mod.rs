@@ -46,6 +46,8 @@ pub struct Options {
     pub precision: Precision,
     /// Where weights live.
     pub placement: Placement,
+    /// Whether what a session gives may not depend on the sessions that run together with it, to the last bit.
+    pub batch_invariant: bool,
 }
 
 /// A `.ptd` file that goes with a program.

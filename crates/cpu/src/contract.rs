@@ -1,0 +1,182 @@
+//! What a loaded program owes the runtime: states, runs alone, lanes, and what all of it holds.
+
+use crate::finish::finish;
+use crate::joint::Lane;
+use crate::lanes::{caught, run_lanes};
+use crate::loaded::LoadedCpu;
+use crate::run::Run;
+use crate::state::CpuState;
+use crate::step::Planned;
+use crate::workspace::{Kept, Workspace};
+use pteron_ir::Type;
+use pteron_runtime::backend::{Call, GraphId, Loaded, MemoryReport, RunControl, State, StateOptions, Ticket};
+use pteron_runtime::reference::Argument;
+use pteron_runtime::{Error, LoadMode, Result, Value};
+use std::sync::{Arc, PoisonError};
+
+/// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
+struct Attempt<'s> {
+    state: &'s mut CpuState,
+    succeeded: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.state.rollback();
+        }
+    }
+}
+
+/// A call with all that it needs to run. One that is dropped before it leaves has changed nothing.
+struct Entered<'c> {
+    attempt: Attempt<'c>,
+    arguments: Vec<Argument>,
+    space: Workspace,
+    kept: Kept,
+    control: &'c RunControl,
+}
+
+/// A lane of a submission: the call, where its outputs go, and what becomes of it.
+type Entry<'c> = (Entered<'c>, &'c mut Vec<Value>, &'c mut Result<()>);
+
+impl Entered<'_> {
+    fn bind<'r>(&'r mut self, program: &'r LoadedCpu) -> Result<(&'r Planned, Run<'r>)> {
+        let Entered { attempt, arguments, space, kept, control } = self;
+        let region = space.arena(kept.planned.plan.arena_bytes);
+        program.bind(kept, region, attempt.state, arguments, control)
+    }
+
+    /// Gives back what the call has used, and says whether its state holds.
+    fn leave(self, program: &LoadedCpu, result: Result<()>) -> Result<()> {
+        let Entered { mut attempt, mut arguments, mut space, mut kept, .. } = self;
+        // A step that failed may have left later ones undone.
+        kept.frame.warm |= result.is_ok();
+        space.put_frame(kept);
+        program.workspaces.put(space);
+        arguments.clear();
+        attempt.state.arguments = arguments;
+        attempt.succeeded = result.is_ok();
+        result
+    }
+}
+
+impl LoadedCpu {
+    /// Takes a call in; what is wrong with it takes back what is pending in its state. What it computes in comes off
+    /// the bytes that are left.
+    fn entered<'c>(
+        &self,
+        graph: GraphId,
+        state: &'c mut dyn State,
+        (inputs, control): (&[Value], &'c RunControl),
+        left: &mut u64,
+    ) -> Result<Entered<'c>> {
+        let state = state.as_any_mut().downcast_mut::<CpuState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
+        let attempt = Attempt { state, succeeded: false };
+        let mut arguments = std::mem::take(&mut attempt.state.arguments);
+        let form = self.admit(graph, inputs, control, &mut arguments)?;
+        let (space, kept) = self.enter((graph, form), &arguments, left)?;
+        Ok(Entered { attempt, arguments, space, kept, control })
+    }
+
+    /// Runs calls that have one plan.
+    fn run_group(&self, planned: &Planned, group: Vec<Entry<'_>>) {
+        let mut results: Vec<Result<()>> = group.iter().map(|_| Ok(())).collect();
+        let (mut calls, places): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|(call, outputs, result)| ((call, outputs), result)).unzip();
+        let mut lanes = Vec::with_capacity(calls.len());
+        for (number, (call, outputs)) in calls.iter_mut().enumerate() {
+            match call.bind(self) {
+                Ok((_, run)) => lanes.push(Lane { run, outputs, number, result: Ok(()) }),
+                Err(error) => results[number] = Err(error),
+            }
+        }
+        let mut batch = self.batches.take();
+        run_lanes(planned, &mut lanes, (&mut batch, &self.pool), |lane| results[lane.number] = lane.result);
+        drop(lanes);
+        self.batches.put(batch);
+        for (((call, _), result), place) in calls.into_iter().zip(results).zip(places) {
+            *place = call.leave(self, result);
+        }
+    }
+}
+
+impl Loaded for LoadedCpu {
+    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
+        Ok(Box::new(CpuState::new(
+            self.graphs.clone(),
+            (self.pool.clone(), self.path),
+            options,
+            &self.limits,
+        )?))
+    }
+
+    fn run(
+        &self,
+        graph: GraphId,
+        state: &mut dyn State,
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let mut left = self.limits.live_bytes;
+        let mut entered = self.entered(graph, state, (inputs, control), &mut left)?;
+        let (planned, mut run) = entered.bind(self)?;
+        let result = planned.run(&mut run).and_then(|()| finish(&mut run, outputs));
+        entered.leave(self, result)
+    }
+
+    /// Lanes whose calls have the same plan run together. A lane's numbers are those that it has alone, to the last bit,
+    /// but for products of so many rows that matrix tiles or panels compute them.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        let mut left = self.limits.live_bytes;
+        let mut entered = Vec::with_capacity(calls.len());
+        for Call { state, inputs, outputs, control, result } in calls {
+            // Who listens hears of one run from its beginning to its end.
+            if control.trace.is_some() {
+                *result = caught(|| self.run(graph, *state, inputs, control, outputs));
+                continue;
+            }
+            match self.entered(graph, *state, (inputs, control), &mut left) {
+                Ok(lane) => entered.push((lane, &mut **outputs, result)),
+                Err(error) => *result = Err(error),
+            }
+        }
+        entered.sort_by_key(|(lane, ..)| Arc::as_ptr(&lane.kept.planned) as usize);
+        while let Some((first, ..)) = entered.last() {
+            let planned = first.kept.planned.clone();
+            let group = entered.partition_point(|(lane, ..)| {
+                (Arc::as_ptr(&lane.kept.planned) as usize) < Arc::as_ptr(&planned) as usize
+            });
+            self.run_group(&planned, entered.split_off(group));
+        }
+        Ok(Ticket::done())
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let (stored, made) = self.weights.bytes();
+        let (mapped_bytes, copied) = if self.mode == LoadMode::Copy { (0, stored) } else { (stored, 0) };
+        let derived = self.prepared.iter().map(|graph| {
+            let linears = graph.linears.lock().unwrap_or_else(PoisonError::into_inner);
+            linears.values().map(|bound| bound.alone.packed_bytes() as u64).sum::<u64>()
+        });
+        let derived: u64 = derived.sum();
+        let buffers = self.graphs.graphs.iter().flat_map(|graph| {
+            let main = &graph.module.main;
+            main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {
+                Type::Tensor(tensor) => {
+                    let count = pteron_tensor::element_count(&tensor.known_shape()?)?;
+                    Some((count * tensor.dtype.size()) as u64)
+                }
+                _ => None,
+            })
+        });
+        MemoryReport {
+            mapped_bytes,
+            packed_bytes: made + copied + derived,
+            state_bytes: buffers.sum(),
+            run_bytes: self.workspaces.bytes() + self.batches.bytes(),
+        }
+    }
+}

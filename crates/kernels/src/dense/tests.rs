@@ -130,9 +130,9 @@ fn few_rows_give_each_what_it_gives_alone_to_the_last_bit() {
             let (i, c) = (inner as isize, columns as isize);
             for b_strides in [[1, i], [c, 1]] {
                 let of = |first: usize, rows: usize| {
-                    let (left, right) = ([rows, inner], [inner, columns]);
+                    let (left, right, strides) = ([rows, inner], [inner, columns], [i, 1]);
                     let a = bytemuck::cast_slice(&a);
-                    let a = View::new(a, b_type, first * inner, &left, &[i, 1]).unwrap();
+                    let a = View::new(a, b_type, first * inner, &left, &strides).unwrap();
                     let b = View::new(bytemuck::cast_slice(&b), b_type, 0, &right, &b_strides).unwrap();
                     multiply(path, 2, &[rows, columns], &Product::new(a, b))
                 };

@@ -7,10 +7,13 @@ mod buffers;
 mod files;
 mod info;
 mod init;
+mod join;
 mod load;
 mod metadata;
 mod method;
 mod tensors;
+mod translate;
+mod uses;
 
 pub(crate) use arguments::check as check_input;
 pub(crate) use buffers::ProgramBuffer;
@@ -46,6 +49,8 @@ pub struct Options {
     pub precision: Precision,
     /// Where weights live.
     pub placement: Placement,
+    /// Whether every delegate stays a graph of its own, as the file has it; else those that can be are joined.
+    pub keeps_delegates: bool,
 }
 
 /// A `.ptd` file that goes with a program.

@@ -9,9 +9,7 @@ use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_runtime::backend::{
-    BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions,
-};
+use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State, StateOptions};
 use pteron_runtime::reference::{Argument, Effects};
 use pteron_runtime::{Error, Result};
 use pteron_tensor::{DType, HostTensor};
@@ -102,14 +100,8 @@ impl CpuState {
     }
 
     fn find(&self, id: &BufferId) -> Result<(usize, usize)> {
-        let unknown = || Error::UnknownBuffer(id.clone());
-        let position = self.graphs.graphs.iter().position(|graph| {
-            id.scope == Scope::Method(graph.method.clone()) && id.delegate == Some(graph.delegate)
-        });
-        let graph = position.ok_or_else(unknown)?;
-        let buffers = &self.graphs.graphs[graph].module.main.buffers;
-        let buffer = buffers.iter().position(|buffer| buffer.name == id.name).ok_or_else(unknown)?;
-        Ok((graph, buffer))
+        let (graph, buffer) = self.graphs.find_buffer(id)?;
+        Ok((graph.0, buffer))
     }
 }
 

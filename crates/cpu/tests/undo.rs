@@ -29,7 +29,7 @@ output %5 "y": f32[1]
 
 fn load() -> Arc<dyn Loaded> {
     let module = Arc::new(parse_module(COUNTER).unwrap());
-    let delegate = DelegateGraph { method: "forward".into(), delegate: 0, module };
+    let delegate = DelegateGraph::new("forward".into(), 0, module);
     let graphs = ProgramGraphs { file: "counter".into(), graphs: vec![delegate] };
     let graphs = VerifiedGraphs::new(graphs).unwrap();
     let program = VerifiedProgram::new(graphs, Arc::new(Weights::default())).unwrap();

@@ -10,9 +10,7 @@ use crate::machine::Effects;
 use crate::values::{ArrayType, Kept};
 use pteron_format::Limits;
 use pteron_ir::Type;
-use pteron_runtime::backend::{
-    BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions,
-};
+use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State, StateOptions};
 use pteron_runtime::{CacheSpec, Error, Result};
 use pteron_tensor::HostTensor;
 use std::any::Any;
@@ -147,17 +145,6 @@ impl MlxState {
         self.committed()?;
         self.committed.as_mut().ok_or_else(|| Error::Invalid("there is no state".into()))
     }
-
-    fn find(&self, id: &BufferId) -> Result<(GraphId, usize)> {
-        let unknown = || Error::UnknownBuffer(id.clone());
-        let position = self.graphs.graphs.iter().position(|graph| {
-            id.scope == Scope::Method(graph.method.clone()) && id.delegate == Some(graph.delegate)
-        });
-        let graph = position.ok_or_else(unknown)?;
-        let buffers = &self.graphs.graphs[graph].module.main.buffers;
-        let buffer = buffers.iter().position(|buffer| buffer.name == id.name).ok_or_else(unknown)?;
-        Ok((GraphId(graph), buffer))
-    }
 }
 
 /// Positions of the largest layer.
@@ -177,12 +164,12 @@ pub(crate) fn known(ty: &Type) -> Option<ArrayType> {
 
 impl State for MlxState {
     fn read(&self, buffer: &BufferId) -> Result<HostTensor> {
-        let (graph, index) = self.find(buffer)?;
+        let (graph, index) = self.graphs.find_buffer(buffer)?;
         Ok(self.committed()?.buffers[graph.0][index].array.to_host()?)
     }
 
     fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()> {
-        let (graph, index) = self.find(buffer)?;
+        let (graph, index) = self.graphs.find_buffer(buffer)?;
         let mlx = self.mlx;
         let slot = &mut self.committed_mut()?.buffers[graph.0][index];
         let given = ArrayType { dtype: value.dtype(), shape: value.shape().to_vec() };

@@ -141,7 +141,7 @@ fn a_listener_that_panics_leaves_the_state_as_before() {
         method.delegate(&mut file, COUNTER, &[x, index, out]);
     }
     file.add(method);
-    let options = options(Compile::Never, LoadMode::Map);
+    let options = Options { keeps_delegates: true, ..options(Compile::Never, LoadMode::Map) };
     let program = Program::load("test.pte", file.bytes(), &[], &options).unwrap();
     let mut session = program.session().unwrap();
     step(&mut session, 1.0, 0).unwrap();

@@ -146,6 +146,17 @@ pub struct ProgramGraphs {
 }
 
 impl ProgramGraphs {
+    /// Where a buffer is: its graph, and its place there.
+    pub fn find_buffer(&self, id: &BufferId) -> Result<(GraphId, usize)> {
+        let mut graphs = self.graphs.iter().enumerate();
+        let found = graphs.find_map(|(index, graph)| {
+            let is_methods = matches!(&id.scope, Scope::Method(method) if *method == graph.method);
+            let place = graph.buffer(id.delegate.filter(|_| is_methods)?, &id.name)?;
+            Some((GraphId(index), place))
+        });
+        found.ok_or_else(|| crate::Error::UnknownBuffer(id.clone()))
+    }
+
     /// The same graphs without internal ops, for a backend that runs plain ones only. Graphs that come from a file have
     /// none, and are shared.
     pub fn expanded(self: Arc<ProgramGraphs>) -> Result<Arc<ProgramGraphs>> {
@@ -170,6 +181,24 @@ pub struct DelegateGraph {
     pub delegate: usize,
     /// What it computes. Delegates with equal payloads share one.
     pub module: Arc<Module>,
+    /// Of delegates that were joined to one: by buffer, whose it is, and its name there. Else none are listed.
+    pub origins: Vec<(usize, String)>,
+}
+
+impl DelegateGraph {
+    /// A delegate as the file has it.
+    pub fn new(method: String, delegate: usize, module: Arc<Module>) -> DelegateGraph {
+        DelegateGraph { method, delegate, module, origins: Vec::new() }
+    }
+
+    /// The place of a buffer that a delegate has by that name.
+    fn buffer(&self, delegate: usize, name: &str) -> Option<usize> {
+        if self.origins.is_empty() {
+            let buffers = &self.module.main.buffers;
+            return buffers.iter().position(|buffer| self.delegate == delegate && buffer.name == name);
+        }
+        self.origins.iter().position(|(whose, own)| *whose == delegate && own == name)
+    }
 }
 
 /// An index into [`ProgramGraphs::graphs`].

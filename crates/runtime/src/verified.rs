@@ -128,7 +128,7 @@ mod tests {
         let text = "graph \"forward\"\n  constant %0 \"biases\": f32[2]\n{}\noutput %0 \"y\": f32[2]\n";
         let program = |of: &[f32]| {
             let module = Arc::new(Module { init: None, main: parse_graph(text).unwrap() });
-            let delegate = DelegateGraph { method: "forward".into(), delegate: 0, module };
+            let delegate = DelegateGraph::new("forward".into(), 0, module);
             let graphs = ProgramGraphs { file: "test".into(), graphs: vec![delegate] };
             let of = HostTensor::from_slice(vec![of.len()], of).unwrap();
             let mut weights = Weights::new(1);

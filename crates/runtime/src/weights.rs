@@ -143,6 +143,29 @@ impl Weights {
         self.derived[graph.0].insert(name.to_owned(), Derived::Multiple { multiple, made });
     }
 
+    /// Takes a constant over from another list, by another name.
+    pub(crate) fn share(
+        &mut self,
+        graph: GraphId,
+        name: &str,
+        (from, its_graph, its_name): (&Weights, GraphId, &str),
+    ) {
+        if let Some(multiple) = from.multiple(its_graph, its_name) {
+            self.add_multiple(graph, name, multiple.clone());
+        } else if let Some(Derived::Made(tensor)) =
+            from.derived.get(its_graph.0).and_then(|derived| derived.get(its_name))
+        {
+            self.add_derived(graph, name, tensor.clone());
+        } else if let Some(tensor) = from.stored.get(its_graph.0).and_then(|stored| stored.get(its_name)) {
+            self.add_stored(graph, name, tensor.clone());
+        }
+    }
+
+    /// Takes over the constants of the program itself.
+    pub(crate) fn share_program(&mut self, from: &Weights) {
+        self.program.extend(from.program.iter().cloned());
+    }
+
     pub(crate) fn add_program(&mut self, name: String, tensor: HostTensor) {
         self.program.push((name, tensor));
     }

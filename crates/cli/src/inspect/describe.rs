@@ -148,6 +148,7 @@ fn delegate(delegate: &pteron_runtime::DelegateInfo) -> Delegate {
         nodes: ops.values().sum(),
         ops,
         fallbacks: delegate.fallbacks.iter().map(|(op, why)| ((*op).to_owned(), why.to_string())).collect(),
+        joined: delegate.joined,
     }
 }
 
@@ -299,6 +300,7 @@ fn table_delegate(pte: &Pte, delegate: &pteron_format::pte::BackendDelegate, lim
         nodes: ops.values().sum(),
         ops,
         fallbacks: IndexMap::new(),
+        joined: None,
     }
 }
 

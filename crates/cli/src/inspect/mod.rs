@@ -93,6 +93,9 @@ pub(crate) struct Delegate {
     pub(crate) ops: IndexMap<String, usize>,
     /// Ops that the backend leaves to the reference backend, with the reason.
     pub(crate) fallbacks: IndexMap<String, String>,
+    /// The delegate that it is run as a part of, where several were joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) joined: Option<usize>,
 }
 
 /// Constants of one dtype.

@@ -80,6 +80,11 @@ fn render_method(method: &Method, out: &mut Output) -> Result<(), Failure> {
             count(delegate.nodes, "node"),
             size(delegate.payload_bytes)
         ))?;
+        if let Some(first) = delegate.joined {
+            let part =
+                if first == number { "the ones behind it".to_owned() } else { format!("delegate {first}") };
+            out.line(format!("    runs as one graph with {part}"))?;
+        }
         counts(&delegate.ops, out)?;
         for (op, reason) in &delegate.fallbacks {
             out.line(format!("    {op} runs on the reference backend: {reason}"))?;

@@ -68,6 +68,8 @@ pub struct DelegateInfo {
     pub payload_bytes: u64,
     /// Ops that the backend leaves to the reference backend, with the reason.
     pub fallbacks: IndexMap<&'static str, Lack>,
+    /// The first of the delegates that it was joined with, by number, where it was.
+    pub joined: Option<usize>,
 }
 
 /// A buffer that every session keeps.

@@ -5,6 +5,7 @@ use super::arguments;
 use super::buffers::{Buffers, shares_arena, used};
 use super::files::Files;
 use super::init;
+use super::join;
 use super::metadata;
 use super::method::{Method, Source, ValuePlan, operator_name};
 use super::tensors::TensorPlan;
@@ -51,7 +52,7 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
             let delegate = read_delegate(files, plan, number, &mut known, limits)?;
             let id = GraphId(graphs.len());
             let method = plan.name.to_string();
-            graphs.push(DelegateGraph { method, delegate: number, module: delegate.module.clone() });
+            graphs.push(DelegateGraph::new(method, number, delegate.module.clone()));
             delegates.push((id, delegate));
         }
         by_method.push(delegates);
@@ -89,6 +90,7 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
                     module: delegate.module,
                     payload_bytes: delegate.payload_bytes,
                     fallbacks: fallbacks.get(&id).cloned().unwrap_or_default(),
+                    joined: None,
                 })
                 .collect(),
         };
@@ -106,7 +108,19 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         mode,
         batch_invariant: options.batch_invariant,
     };
-    let verified = VerifiedProgram::new(graphs.clone(), weights.clone())?;
+    let joined = match options.keeps_delegates {
+        true => None,
+        false => join::join(&mut methods, &graphs, &weights, target.backend.as_ref()),
+    };
+    let verified = match joined {
+        Some(joined) => {
+            for delegate in infos.iter_mut().flat_map(|info| &mut info.delegates) {
+                delegate.joined = joined.parts.get(&delegate.graph).copied();
+            }
+            VerifiedProgram::new(VerifiedGraphs::new(joined.graphs)?, Arc::new(joined.weights))?
+        }
+        None => VerifiedProgram::new(graphs.clone(), weights.clone())?,
+    };
     let loaded = target.backend.load(target.device.id, &verified, &load_options)?;
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);

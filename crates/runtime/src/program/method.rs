@@ -36,7 +36,7 @@ pub(crate) enum ValuePlan {
 }
 
 /// One step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Instruction {
     /// Calls a portable operator.
     Kernel { operator: &'static Operator, inputs: Vec<usize>, outs: Vec<usize> },

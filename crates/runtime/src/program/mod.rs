@@ -7,10 +7,13 @@ mod buffers;
 mod files;
 mod info;
 mod init;
+mod join;
 mod load;
 mod metadata;
 mod method;
 mod tensors;
+mod translate;
+mod uses;
 
 pub(crate) use arguments::check as check_input;
 pub(crate) use buffers::ProgramBuffer;
@@ -48,6 +51,8 @@ pub struct Options {
     pub placement: Placement,
     /// Whether what a session gives may not depend on the sessions that run together with it, to the last bit.
     pub batch_invariant: bool,
+    /// Whether every delegate stays a graph of its own, as the file has it; else those that can be are joined.
+    pub keeps_delegates: bool,
 }
 
 /// A `.ptd` file that goes with a program.

@@ -3,7 +3,7 @@
 
 use super::effects::Effects;
 use super::interpret::byte_size;
-use crate::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Scope, Snapshot, State, StateOptions};
+use crate::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State, StateOptions};
 use crate::value::describe_tensor;
 use crate::{Error, Result};
 use pteron_format::Limits;
@@ -90,17 +90,6 @@ impl ReferenceState {
     pub(super) fn pending(&mut self) -> &mut Contents {
         self.pending.get_or_insert_with(|| self.committed.clone())
     }
-
-    fn find(&self, id: &BufferId) -> Result<(GraphId, usize)> {
-        let unknown = || Error::UnknownBuffer(id.clone());
-        let position = self.graphs.graphs.iter().position(|graph| {
-            id.scope == Scope::Method(graph.method.clone()) && id.delegate == Some(graph.delegate)
-        });
-        let graph = position.ok_or_else(unknown)?;
-        let buffers = &self.graphs.graphs[graph].module.main.buffers;
-        let buffer = buffers.iter().position(|buffer| buffer.name == id.name).ok_or_else(unknown)?;
-        Ok((GraphId(graph), buffer))
-    }
 }
 
 fn known(ty: &Type) -> Option<(pteron_tensor::DType, Vec<usize>)> {
@@ -112,12 +101,12 @@ fn known(ty: &Type) -> Option<(pteron_tensor::DType, Vec<usize>)> {
 
 impl State for ReferenceState {
     fn read(&self, buffer: &BufferId) -> Result<HostTensor> {
-        let (graph, index) = self.find(buffer)?;
+        let (graph, index) = self.graphs.find_buffer(buffer)?;
         Ok(self.committed.buffers[graph.0][index].clone())
     }
 
     fn write(&mut self, buffer: &BufferId, value: &HostTensor) -> Result<()> {
-        let (graph, index) = self.find(buffer)?;
+        let (graph, index) = self.graphs.find_buffer(buffer)?;
         let slot = &mut self.committed.buffers[graph.0][index];
         if (slot.dtype(), slot.shape()) != (value.dtype(), value.shape()) {
             return Err(Error::BufferType {

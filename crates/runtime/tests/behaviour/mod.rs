@@ -1,6 +1,7 @@
 //! What programs and sessions do, whatever the backend: every backend's own tests include this.
 
 mod contract;
+mod joined;
 mod panics;
 mod programs;
 mod sessions;

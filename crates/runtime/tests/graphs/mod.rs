@@ -26,10 +26,9 @@ pub(crate) fn load(
             }
         }
     }
-    let delegates = graphs.iter().enumerate().map(|(delegate, graph)| DelegateGraph {
-        method: "forward".into(),
-        delegate,
-        module: Arc::new(Module { init: None, main: graph.clone() }),
+    let delegates = graphs.iter().enumerate().map(|(delegate, graph)| {
+        let module = Arc::new(Module { init: None, main: graph.clone() });
+        DelegateGraph::new("forward".into(), delegate, module)
     });
     let graphs = ProgramGraphs { file: "graphs".into(), graphs: delegates.collect() };
     let program = VerifiedProgram::new(VerifiedGraphs::new(graphs)?, Arc::new(weights))?;

@@ -148,7 +148,11 @@ impl Method {
         let index = file.add_segment(payload);
         let processed = Some(BackendDelegateDataReference { location: DataLocation::Segment, index });
         self.delegates.push(BackendDelegate { id: id.into(), processed, compile_specs: List::default() });
-        let delegate_index = self.delegates.len() as i32 - 1;
+        self.call_again(self.delegates.len() as i32 - 1, args);
+    }
+
+    /// Calls a delegate that is there already.
+    pub(crate) fn call_again(&mut self, delegate_index: i32, args: &[i32]) {
         self.steps.push(Instruction::Delegate(DelegateCall { delegate_index, args: args.to_vec().into() }));
     }
 }

@@ -56,7 +56,7 @@ const BETWEEN: u64 = 256 * 256 * 4;
 
 fn load() -> Arc<dyn Loaded> {
     let module = Arc::new(parse_module(WIDE).unwrap());
-    let delegate = DelegateGraph { method: "forward".into(), delegate: 0, module };
+    let delegate = DelegateGraph::new("forward".into(), 0, module);
     let graphs = ProgramGraphs { file: "wide".into(), graphs: vec![delegate] };
     let program =
         VerifiedProgram::new(VerifiedGraphs::new(graphs).unwrap(), Arc::new(Weights::default())).unwrap();

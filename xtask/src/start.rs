@@ -1,4 +1,4 @@
-//! How a case begins: the method of its first step, that step's inputs and the cache that the session is given.
+//! How a case is run: the methods of its steps, their inputs, and the cache that the session is given.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,30 @@ use serde::Deserialize;
 use crate::case::Case;
 use crate::error::{Doing, Error, Result};
 
-/// What a case's first step needs.
+/// What a case's steps need.
 pub(crate) struct Start {
+    /// Of the first step.
     pub(crate) method: String,
     pub(crate) inputs: Vec<Value>,
     pub(crate) cache: Option<CacheSpec>,
+    /// All steps, the first too.
+    pub(crate) steps: Vec<Step>,
+    /// How far the case's outputs may be from those that are stored.
+    pub(crate) atol: f64,
+}
+
+/// One call.
+pub(crate) struct Step {
+    pub(crate) method: String,
+    pub(crate) inputs: Vec<Value>,
 }
 
 #[derive(Deserialize)]
 struct CaseFile {
     kv_cache: Option<CacheEntry>,
-    steps: Vec<Step>,
+    steps: Vec<StepEntry>,
+    #[serde(default)]
+    atol: f64,
 }
 
 #[derive(Deserialize)]
@@ -33,7 +46,7 @@ struct CacheEntry {
 }
 
 #[derive(Deserialize)]
-struct Step {
+struct StepEntry {
     method: String,
     inputs: Vec<serde_json::Value>,
 }
@@ -43,20 +56,22 @@ impl Start {
         let path = case.folder.join("case.json");
         let text = fs::read(&path).doing("read", &path)?;
         let file: CaseFile = serde_json::from_slice(&text).map_err(|error| Error::content(&path, error))?;
-        let Some(step) = file.steps.into_iter().next() else {
-            return Err(Error::content(&path, "has no step"));
-        };
         let tensors_path = case.folder.join("io.safetensors");
         let bytes = fs::read(&tensors_path).doing("read", &tensors_path)?;
         let tensors =
             SafeTensors::deserialize(&bytes).map_err(|error| Error::content(&tensors_path, error))?;
-        let mut inputs = vec![];
-        for (j, entry) in step.inputs.iter().enumerate() {
-            inputs.push(match scalar(entry) {
-                Some(value) => value,
-                None => tensor(&tensors, &format!("0.in.{j}"), &tensors_path)?,
+        let mut steps = vec![];
+        for (i, StepEntry { method, inputs: entries }) in file.steps.into_iter().enumerate() {
+            let inputs = entries.iter().enumerate().map(|(j, entry)| match scalar(entry) {
+                Some(value) => Ok(value),
+                None => tensor(&tensors, &format!("{i}.in.{j}"), &tensors_path),
             });
+            steps.push(Step { method, inputs: inputs.collect::<Result<_>>()? });
         }
+        let Some(Step { method, inputs }) = steps.first() else {
+            return Err(Error::content(&path, "has no step"));
+        };
+        let (method, inputs) = (method.clone(), inputs.clone());
         let cache = file.kv_cache.map(|entry| CacheSpec {
             capacity: entry.capacity,
             layers: vec![
@@ -66,7 +81,7 @@ impl Start {
             max_write: None,
             dtype: None,
         });
-        Ok(Start { method: step.method, inputs, cache })
+        Ok(Start { method, inputs, cache, steps, atol: file.atol })
     }
 }
 

@@ -42,6 +42,10 @@ pub(crate) struct Engine {
     /// `exact` rounds activations to no type narrower than the program's; `fast` may go down to 8 bits
     #[arg(long, value_enum)]
     precision: Option<Rounding>,
+    /// Give each of several sessions that run together what it would give alone, to the last bit: answers then never
+    /// change with the load; many sessions at once are slower so
+    #[arg(long, hide_short_help = true)]
+    batch_invariant: bool,
     /// Where weights live: in the mapped file (map), there but locked (lock), or in memory in large pages (copy), which
     /// is fastest once it is made; auto copies files of up to 4 GiB that fit into the free memory twice, and maps others
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
@@ -113,6 +117,7 @@ impl Engine {
             Some(Rounding::Fast) => Precision::Fast,
             None => precision,
         };
+        options.batch_invariant = self.batch_invariant;
         options.placement = match self.load {
             Place::Auto => {
                 Placement::CopyUpTo(COPIED_UP_TO.min(crate::doctor::free_memory().unwrap_or(0) / 2))

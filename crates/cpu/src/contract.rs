@@ -47,6 +47,13 @@ impl Entered<'_> {
         program.bind(kept, region, attempt.state, arguments, control)
     }
 
+    /// All steps, for this call alone.
+    fn run(&mut self, program: &LoadedCpu, outputs: &mut Vec<Value>) -> Result<()> {
+        let (planned, mut run) = self.bind(program)?;
+        planned.run(&mut run)?;
+        finish(&mut run, outputs)
+    }
+
     /// Gives back what the call has used, and says whether its state holds.
     fn leave(self, program: &LoadedCpu, result: Result<()>) -> Result<()> {
         let Entered { mut attempt, mut arguments, mut space, mut kept, .. } = self;
@@ -81,7 +88,14 @@ impl LoadedCpu {
     }
 
     /// Runs calls that have one plan.
-    fn run_group(&self, planned: &Planned, group: Vec<Entry<'_>>) {
+    fn run_group(&self, planned: &Planned, mut group: Vec<Entry<'_>>) {
+        if group.len() == 1 {
+            for (mut call, outputs, place) in group.drain(..) {
+                let result = caught(|| call.run(self, outputs));
+                *place = call.leave(self, result);
+            }
+            return;
+        }
         let mut results: Vec<Result<()>> = group.iter().map(|_| Ok(())).collect();
         let (mut calls, places): (Vec<_>, Vec<_>) =
             group.into_iter().map(|(call, outputs, result)| ((call, outputs), result)).unzip();
@@ -122,14 +136,17 @@ impl Loaded for LoadedCpu {
     ) -> Result<()> {
         let mut left = self.limits.live_bytes;
         let mut entered = self.entered(graph, state, (inputs, control), &mut left)?;
-        let (planned, mut run) = entered.bind(self)?;
-        let result = planned.run(&mut run).and_then(|()| finish(&mut run, outputs));
+        let result = entered.run(self, outputs);
         entered.leave(self, result)
     }
 
     /// Lanes whose calls have the same plan run together. A lane's numbers are those that it has alone, to the last bit,
     /// but for products of so many rows that matrix tiles or panels compute them.
     fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        if let [call] = calls {
+            call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
+            return Ok(Ticket::done());
+        }
         let mut left = self.limits.live_bytes;
         let mut entered = Vec::with_capacity(calls.len());
         for Call { state, inputs, outputs, control, result } in calls {

@@ -1,4 +1,5 @@
-//! A decoded token allocates nothing, whatever the number of layers and the position.
+//! A decoded token allocates nothing, whatever the number of layers and the position; tokens of several lanes together
+//! allocate for their lists and nothing more.
 
 #![allow(clippy::unwrap_used, unsafe_code)] // helpers fail their test; an allocator is unsafe by nature
 
@@ -8,7 +9,7 @@ mod pte;
 use pte::{File, Method, f32s, i64s};
 use pteron_cpu::Cpu;
 use pteron_runtime::registry::Registry;
-use pteron_runtime::{Options, Precision, Program, RunControl};
+use pteron_runtime::{Lane, Options, Precision, Program, RunControl, Session, Value};
 use pteron_tensor::{DType, HostTensor};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write;
@@ -166,6 +167,28 @@ fn allocations(layers: usize, precision: Precision) -> Vec<usize> {
     counts.split_off(4)
 }
 
+/// Allocations of one token in each of three lanes, at each of the positions after the first few.
+fn allocations_of_lanes(layers: usize) -> Vec<usize> {
+    let program = program(layers, Precision::Fast);
+    let mut sessions: Vec<_> = (0..3).map(|_| program.session().unwrap()).collect();
+    let mut outputs = vec![Vec::new(); 3];
+    let control = RunControl::default();
+    let mut counts = Vec::with_capacity(POSITIONS);
+    for position in 0..POSITIONS as i64 {
+        let inputs: Vec<[Value; 2]> = (0..3)
+            .map(|lane| [i64s(&[1, 1], &[position * 3 + lane]).into(), i64s(&[1], &[position]).into()])
+            .collect();
+        let before = COUNT.load(Ordering::Relaxed);
+        let each = sessions.iter_mut().zip(&inputs).zip(&mut outputs);
+        let mut lanes: Vec<Lane<'_>> =
+            each.map(|((session, inputs), outputs)| Lane::new(session, inputs, &control, outputs)).collect();
+        Session::run_together("forward", &mut lanes).unwrap();
+        lanes.into_iter().for_each(|lane| lane.result.unwrap());
+        counts.push(COUNT.load(Ordering::Relaxed) - before);
+    }
+    counts.split_off(4)
+}
+
 #[test]
 fn a_token_allocates_nothing() {
     for precision in [Precision::Exact, Precision::Fast] {
@@ -174,4 +197,7 @@ fn a_token_allocates_nothing() {
             assert!(counts.iter().all(|&count| count == 0), "{layers} layers, {precision:?}: {counts:?}");
         }
     }
+    let (few, many) = (allocations_of_lanes(1), allocations_of_lanes(if cfg!(miri) { 1 } else { 6 }));
+    assert_eq!(few, many, "layers make no difference");
+    assert!(few.iter().all(|&count| count == few[0] && count < 100), "{few:?}");
 }

@@ -20,7 +20,7 @@ pub mod vectors;
 mod voice;
 
 pub use conversation::{Conversation, WhenFull};
-pub use decoder::{Decoder, DecoderOptions, Next, Reuse};
+pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
 pub use error::{LlmError, Result};
 pub use generate::{Answer, FinishReason, GenerateOptions, generate};
 pub use perplexity::Perplexity;

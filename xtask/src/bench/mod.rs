@@ -4,6 +4,7 @@
 
 mod against;
 mod files;
+mod lanes;
 mod rounds;
 mod rows;
 
@@ -57,6 +58,13 @@ pub(crate) struct Arguments {
     /// Pteron's precision: fast or exact.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     precision: String,
+    /// Measure the throughput of so many sessions at once, beside llama.cpp with as many sequences in one batch [default
+    /// then: 2 threads, contexts 0 and 1024, 128 new tokens, SmolLM2 and the shape of Llama 3.2 1B].
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with = "against")]
+    lanes: Vec<usize>,
+    /// Vector paths that both sides are held to, one after the other, with --lanes: amx, avx512, avxvnni, avx2.
+    #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', requires = "lanes")]
+    paths: Vec<String>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -71,6 +79,9 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     if let Some(old) = &arguments.against {
         return against::run(arguments, old);
+    }
+    if !arguments.lanes.is_empty() {
+        return lanes::run(arguments);
     }
     let subjects = pick(&arguments.models)?;
     let context = arguments.context_or(&[0, 512, 2048]);
@@ -135,6 +146,8 @@ impl Arguments {
             context,
             backend: self.backend.as_deref(),
             precision: &self.precision,
+            lanes: &[],
+            path: None,
         })
     }
 }

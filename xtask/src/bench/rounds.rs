@@ -17,6 +17,10 @@ pub(crate) struct Measurement<'a> {
     pub(crate) context: &'a [usize],
     pub(crate) backend: Option<&'a str>,
     pub(crate) precision: &'a str,
+    /// Numbers of sessions at once, in place of one; none for one.
+    pub(crate) lanes: &'a [usize],
+    /// The vector path that both sides are held to; each one's choice where there is none.
+    pub(crate) path: Option<&'a str>,
 }
 
 /// What one side says of one turn; both print these names.
@@ -24,6 +28,8 @@ pub(crate) struct Measurement<'a> {
 pub(crate) struct Turn {
     pub(crate) prefill: Option<Prefill>,
     pub(crate) decode: Vec<Decode>,
+    #[serde(default)]
+    pub(crate) lanes: Vec<Together>,
     pub(crate) load_s: f64,
     /// Where weights live; only Pteron says it.
     pub(crate) load: Option<String>,
@@ -50,6 +56,22 @@ pub(crate) struct Decode {
     pub(crate) fill_s: f64,
     pub(crate) tok_s: Speed,
     pub(crate) bytes_per_token: Option<u64>,
+}
+
+/// Decode of several sessions at once.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Together {
+    pub(crate) lanes: usize,
+    pub(crate) context: usize,
+    /// Of all of them together.
+    pub(crate) tok_s: Speed,
+}
+
+impl Together {
+    /// Whether both are of the same number of lanes at the same depth.
+    pub(crate) fn is_like(&self, other: &Together) -> bool {
+        (self.lanes, self.context) == (other.lanes, other.context)
+    }
 }
 
 /// Tokens a second.
@@ -107,6 +129,13 @@ impl Measurement<'_> {
             &context.join(","),
         ]);
         command.args(["--prompt", &self.prompt.to_string(), "--new", &self.new.to_string()]);
+        if !self.lanes.is_empty() {
+            let lanes: Vec<String> = self.lanes.iter().map(ToString::to_string).collect();
+            command.args(["--lanes", &lanes.join(",")]);
+        }
+        if let Some(path) = self.path {
+            command.args(["--cpu", path]);
+        }
         let program = command.get_program().to_owned();
         let output = command.stderr(Stdio::inherit()).output().doing("start", &program)?;
         if !output.status.success() {

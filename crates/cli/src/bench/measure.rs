@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long tokens are decoded that nobody counts: the first makes the plan of a step, and machines that give memory on
 /// demand, as virtual ones do, take some seconds to be at their best.
-const WARM_UP: Duration = Duration::from_secs(2);
+pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -36,10 +36,10 @@ impl Plan {
         self.prompt.max(deepest + self.new.max(1))
     }
 
-    /// Rounds in all, for a bar.
-    pub(crate) fn rounds(&self) -> u64 {
-        let kinds = usize::from(self.prompt > 0) + if self.new > 0 { self.depths.len() } else { 0 };
-        (kinds * self.repeats) as u64
+    /// Rounds in all, for a bar; `lanes` says with how many numbers of sessions decoding is measured.
+    pub(crate) fn rounds(&self, lanes: usize) -> u64 {
+        let decode = if self.new > 0 { self.depths.len() * lanes.max(1) } else { 0 };
+        ((usize::from(self.prompt > 0) + decode) * self.repeats) as u64
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod decoder;
 pub(crate) mod figures;
+pub(crate) mod lanes;
 pub(crate) mod machine;
 pub(crate) mod matrix;
 pub(crate) mod measure;

@@ -2,6 +2,7 @@
 
 use crate::aside::{Aside, check_place};
 use crate::bench::figures::{number, seconds};
+use crate::bench::lanes::{self, Lanes};
 use crate::bench::machine;
 use crate::bench::matrix::{self, Elements};
 use crate::bench::measure::{Bench, Decode, Plan, Prefill};
@@ -34,6 +35,7 @@ use std::time::Instant;
   pteron bench model.pte
   pteron bench --shape llama-3.2-1b --quantize 4w --context 0,512,2048
   pteron bench --shape gemma-4-e2b --quantize 4w --save e2b.pte --new 0 --prompt 0
+  pteron bench model.pte --lanes 1,4,16 --prompt 0
   pteron bench model.pte --profile --timeline token.svg")]
 pub(crate) struct Arguments {
     /// A language-model program that takes tokens and a position
@@ -72,6 +74,9 @@ pub(crate) struct Arguments {
     /// Positions that are full when decoding begins; several with commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     context: Vec<usize>,
+    /// Decode in so many sessions at once, in place of one: tokens a second of all together; several with commas
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = number_of_lanes)]
+    lanes: Vec<usize>,
     /// How often each measurement is taken
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
@@ -125,7 +130,16 @@ struct Report {
     matrix_limit_multiply_adds_s: Option<f64>,
     prefill: Option<Prefill>,
     decode: Vec<Decode>,
+    lanes: Vec<Lanes>,
     profile: Option<Vec<Kind>>,
+}
+
+/// A number of sessions at once.
+fn number_of_lanes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(lanes @ 1..=1024) => Ok(lanes),
+        _ => Err("a number from 1 to 1024".to_owned()),
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
@@ -156,16 +170,18 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         .hint("ask for less with --prompt, --new and --context"));
     }
     let (backend, device) = program.backend();
-    let measures = plan.rounds() > 0 || arguments.profile;
+    let measures = plan.rounds(arguments.lanes.len()) > 0 || arguments.profile;
     let read_limit = if measures { machine::read_limit(threads) } else { None };
     // The buffer of that trial is no part of what the model needs.
     machine::forget_peak();
     let elements = if options.precision == Precision::Fast { Elements::Int8 } else { Elements::Bf16 };
     let matrix_limit = if measures { matrix::peak(threads, elements) } else { None };
-    let progress = bar(plan.rounds());
+    let progress = bar(plan.rounds(arguments.lanes.len()));
     let traffic = Traffic::of(&program, "forward");
     let bench = Bench { model: &model, traffic, read_limit, matrix_limit, progress: &progress };
-    let (prefill, decode) = (bench.prefill(&plan)?, bench.decode(&plan)?);
+    let prefill = bench.prefill(&plan)?;
+    let decode = if arguments.lanes.is_empty() { bench.decode(&plan)? } else { Vec::new() };
+    let lanes = lanes::measure(&model, &plan, &arguments.lanes, || progress.inc(1))?;
     let profile = arguments.profile.then(|| profiled(arguments, &bench, &source.name)).transpose()?;
     progress.finish_and_clear();
     let memory = program.memory();
@@ -193,6 +209,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         matrix_limit_multiply_adds_s: matrix_limit,
         prefill,
         decode,
+        lanes,
         profile,
     };
     match arguments.json {
@@ -322,6 +339,11 @@ impl Report {
             let part = decode.limit_fraction.map(|part| format!("{} of the read limit", number(part)));
             let (context, tokens) = (decode.context.to_string(), decode.tokens.to_string());
             table.row(["decode", &context, &tokens, &decode.tok_s.show(), &part.unwrap_or_default()]);
+        }
+        for lanes in &self.lanes {
+            let (context, tokens) = (lanes.context.to_string(), lanes.tokens.to_string());
+            let note = format!("{} at once, {} of state", lanes.lanes, size(lanes.state_bytes));
+            table.row(["lanes", &context, &tokens, &lanes.tok_s.show(), &note]);
         }
         out.line(table.render(0))?;
         if let Some(kinds) = &self.profile {

@@ -6,8 +6,10 @@
 mod ahead;
 mod marks;
 mod rewind;
+mod together;
 
 pub use rewind::Reuse;
+pub use together::Reading;
 
 use ahead::Ahead;
 
@@ -226,12 +228,17 @@ impl Decoder {
     ) -> Result<()> {
         signature.inputs(tokens, self.tokens.len(), draw, &mut self.inputs)?;
         self.session.run_into(&signature.method, &self.inputs, control, &mut self.outputs)?;
+        self.note(tokens);
+        Ok(())
+    }
+
+    /// Notes what a call has read.
+    fn note(&mut self, tokens: &[u32]) {
         if tokens.len() > 1 {
             self.calls.push(self.tokens.len()..self.tokens.len() + tokens.len());
         }
         self.tokens.extend_from_slice(tokens);
         self.high = self.high.max(self.tokens.len());
-        Ok(())
     }
 
     /// Lets go of outputs that are larger than those of one token: memory that is not used again while it decodes.

@@ -1,5 +1,7 @@
 //! `cargo xtask parallel`: one program, many sessions at once. Shows that they give what one gives, bit for bit, and how
-//! throughput grows with threads.
+//! throughput grows with threads; with `--lanes`, the same of sessions that run together.
+
+mod lanes;
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -17,11 +19,24 @@ use crate::start::Start;
 /// Run one program in many sessions at once and compare with one; then measure throughput by threads.
 ///
 /// Needs the sets of `cargo xtask cases`. The last line is `N runs, N differ`.
+///
+/// With --lanes, sessions of one program run together, so many at a time, over all steps of the model cases, on every vector
+/// path and with both precisions; each must give what it gives alone. Without --batch-invariant, what matrix tiles compute may
+/// differ by as much as `fast` differs from `exact`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Which model case.
-    #[arg(long, default_value = "llama_f32")]
-    model: String,
+    /// Which model case [default: llama_f32; with --lanes all, and globs].
+    #[arg(long)]
+    model: Vec<String>,
+    /// Run so many sessions together.
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    lanes: Vec<usize>,
+    /// Only these vector paths, with --lanes.
+    #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', requires = "lanes")]
+    paths: Vec<String>,
+    /// Ask for the same bytes whatever runs together, with --lanes.
+    #[arg(long, requires = "lanes")]
+    batch_invariant: bool,
     /// On which backend.
     #[arg(long, value_enum, default_value = "cpu")]
     backend: Engine,
@@ -47,7 +62,15 @@ const REPEATS: usize = 5;
 const KINDS: [&str; 3] = ["1 thread", "2 threads", "2 processes"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let case = Case::read(&Cache::locate()?.set("models").join(&arguments.model))?;
+    if !arguments.lanes.is_empty() {
+        return lanes::run(&lanes::Wanted {
+            numbers: &arguments.lanes,
+            models: &arguments.model,
+            paths: &arguments.paths,
+            invariant: arguments.batch_invariant,
+        });
+    }
+    let case = Case::read(&Cache::locate()?.set("models").join(arguments.model()))?;
     let program = Program::open(&case.program(), &[], &arguments.backend.options()?).map_err(failed)?;
     let start = Start::read(&case)?;
     if let Some(threads) = arguments.rate {
@@ -79,6 +102,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     println!("{} runs, {differing} differ", arguments.threads * arguments.runs);
     Ok(if differing == 0 { Outcome::Good } else { Outcome::Bad })
+}
+
+impl Arguments {
+    fn model(&self) -> &str {
+        self.model.first().map_or("llama_f32", String::as_str)
+    }
 }
 
 /// The bytes of all outputs of each of so many runs in a fresh session.
@@ -142,7 +171,7 @@ fn rate_of_processes(arguments: &Arguments, processes: usize) -> Result<f64> {
                 "--rate",
                 "1",
                 "--model",
-                &arguments.model,
+                arguments.model(),
                 "--backend",
                 arguments.backend.name(),
             ])

@@ -1,0 +1,102 @@
+//! Several decoders of one model that read at the same time: their calls go to the backend together, which may then read
+//! weights once for all of them.
+
+use super::{Decoder, Next};
+use crate::signature::{Draw, Signature};
+use crate::{LanguageModel, LlmError, Result};
+use pteron_runtime::{Lane, RunControl, Session};
+
+/// One decoder's part in [`Decoder::read_together`].
+pub struct Reading<'r> {
+    decoder: &'r mut Decoder,
+    tokens: &'r [u32],
+    draw: &'r Draw,
+    control: &'r RunControl,
+    /// What has been read of the tokens.
+    read: usize,
+    result: Result<()>,
+}
+
+impl<'r> Reading<'r> {
+    /// A decoder that shall read these tokens.
+    pub fn new(
+        decoder: &'r mut Decoder,
+        tokens: &'r [u32],
+        draw: &'r Draw,
+        control: &'r RunControl,
+    ) -> Reading<'r> {
+        Reading { decoder, tokens, draw, control, read: 0, result: Ok(()) }
+    }
+
+    /// What follows what was read, or why that has not been read to its end; then the decoder holds what it had read until
+    /// then.
+    pub fn finish(self) -> Result<Next<'r>> {
+        self.result?;
+        let model = self.decoder.model.clone();
+        let last = self.tokens.chunks(model.chunk()).last().ok_or(LlmError::EmptyPrompt)?;
+        let signature = signature_of(&model, last);
+        self.decoder.scores_of(signature)
+    }
+
+    /// The tokens of its next call; none at the end and after an error.
+    fn part(&self) -> Option<&'r [u32]> {
+        let rest = self.tokens.get(self.read..).filter(|rest| !rest.is_empty() && self.result.is_ok())?;
+        rest.chunks(self.decoder.model.chunk()).next()
+    }
+}
+
+/// How tokens of one call are given.
+fn signature_of<'m>(model: &'m LanguageModel, part: &[u32]) -> &'m Signature {
+    if part.len() == 1 { model.decode() } else { model.prefill() }
+}
+
+impl Decoder {
+    /// Reads with several decoders of one model, each its own tokens, as [`Decoder::read`] does with one. What each gives is
+    /// told by [`Reading::finish`]; one that fails leaves the others alone.
+    pub fn read_together(readings: &mut [Reading<'_>]) {
+        let Some(model) = readings.first().map(|reading| reading.decoder.model.clone()) else { return };
+        for reading in &mut *readings {
+            let Reading { decoder, tokens, .. } = reading;
+            reading.result = decoder.drop_ahead().and_then(|()| decoder.check(tokens));
+        }
+        while readings.iter().any(|reading| reading.part().is_some()) {
+            for one in [true, false] {
+                let is_ready =
+                    |reading: &&mut Reading<'_>| reading.part().is_some_and(|part| (part.len() == 1) == one);
+                let signature = if one { model.decode() } else { model.prefill() };
+                let mut ready: Vec<&mut Reading<'_>> = readings.iter_mut().filter(is_ready).collect();
+                call(signature, &mut ready);
+            }
+        }
+    }
+}
+
+/// One call of each of these decoders.
+fn call(signature: &Signature, readings: &mut [&mut Reading<'_>]) {
+    let mut lanes = Vec::with_capacity(readings.len());
+    let mut parts = Vec::with_capacity(readings.len());
+    for reading in &mut *readings {
+        let Some(part) = reading.part() else { continue };
+        let Decoder { session, tokens, inputs, outputs, .. } = &mut *reading.decoder;
+        match signature.inputs(part, tokens.len(), reading.draw, inputs) {
+            Ok(()) => {
+                lanes.push(Lane::new(session, inputs, reading.control, outputs));
+                parts.push((part, &mut reading.result));
+            }
+            Err(error) => reading.result = Err(error),
+        }
+    }
+    let all = Session::run_together(&signature.method, &mut lanes).map_err(|error| error.to_string());
+    let results: Vec<_> = lanes.into_iter().map(|lane| lane.result).collect();
+    for ((_, place), result) in parts.into_iter().zip(results) {
+        *place = match &all {
+            Ok(()) => result.map_err(LlmError::from),
+            Err(text) => Err(LlmError::Run(pteron_runtime::Error::Invalid(text.clone()))),
+        };
+    }
+    for reading in readings.iter_mut().filter(|reading| reading.result.is_ok()) {
+        let Some(part) = reading.part() else { continue };
+        reading.read += part.len();
+        reading.decoder.note(part);
+    }
+}

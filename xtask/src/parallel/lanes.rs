@@ -31,7 +31,7 @@ pub(super) struct Wanted<'a> {
 const DELAYS: usize = 3;
 
 /// What came of one call: the outputs, or why there are none.
-type Given = Result<Vec<HostTensor>, String>;
+type Given = std::result::Result<Vec<HostTensor>, String>;
 
 /// What was found for one case on one path.
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Outcome> {
         [] => Path::available(),
         names => {
             let named = names.iter().map(|name| Path::parse(name).and_then(Path::check));
-            named.collect::<Result<_, _>>().map_err(|error| Error::message(error.to_string()))?
+            named.collect::<std::result::Result<_, _>>().map_err(|error| Error::message(error.to_string()))?
         }
     };
     let (mut runs, mut near, mut differ) = (0, 0, 0);

@@ -181,20 +181,37 @@ impl Trace for Bomb {
     }
 }
 
+/// A backend that runs lanes one after the other passes the panic on and all sessions are as they were; one that runs them side by
+/// side makes it the error of that lane, and the others have run.
 #[test]
-fn a_panic_in_one_lane_leaves_all_as_they_were() {
+fn a_panic_in_one_lane_leaves_no_session_half_written() {
     let program = program();
-    let mut sessions: Vec<Session> = (0..3).map(|_| program.session().unwrap()).collect();
-    for (lane, session) in sessions.iter_mut().enumerate() {
-        session.run("forward", &inputs(lane, 0)).unwrap();
-    }
+    let open = || -> Vec<Session> {
+        let mut sessions: Vec<Session> = (0..3).map(|_| program.session().unwrap()).collect();
+        for (lane, session) in sessions.iter_mut().enumerate() {
+            session.run("forward", &inputs(lane, 0)).unwrap();
+        }
+        sessions
+    };
+    let (mut sessions, mut alone) = (open(), open());
     let before: Vec<_> = sessions.iter().map(contents).collect();
     let mut controls = vec![RunControl::default(); 3];
     controls[1].trace = Some(Arc::new(Bomb(AtomicBool::new(false))));
     let given: Vec<Vec<Value>> = (0..3).map(|lane| inputs(lane, 1).to_vec()).collect();
     let outcome = catch_unwind(AssertUnwindSafe(|| step(&mut sessions, &given, &controls)));
-    assert!(outcome.is_err());
-    assert_eq!(sessions.iter().map(contents).collect::<Vec<_>>(), before);
+    assert_eq!(contents(&sessions[1]), before[1], "the lane that panicked");
+    for lane in [0, 2] {
+        let wanted = match &outcome {
+            Err(_) => before[lane].clone(),
+            Ok(results) => {
+                assert!(results[1].is_err());
+                let given = host(&alone[lane].run("forward", &given[lane]).unwrap());
+                assert_eq!(results[lane].as_ref().unwrap(), &given, "lane {lane}");
+                contents(&alone[lane])
+            }
+        };
+        assert_eq!(contents(&sessions[lane]), wanted, "lane {lane}");
+    }
 }
 
 fn adds() -> &'static str {

@@ -32,7 +32,7 @@ pub struct Call<'a> {
 }
 
 /// What was handed over. Outputs and states may still be in the making: reading an output waits for it, and
-/// [`State::commit`](super::State::commit) says whether a state holds.
+/// [`State::commit`] says whether a state holds.
 #[must_use = "errors that come late are told by `wait`"]
 #[derive(Default)]
 pub struct Ticket(Option<Box<dyn Late>>);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pteron_cpu::{Cpu, Path};
+use pteron_cpu::{Cpu, Path, PathError};
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{Lane, Options, Precision, Program, RunControl, Session, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
@@ -54,8 +54,9 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Outcome> {
     let paths = match wanted.paths {
         [] => Path::available(),
         names => {
-            let named = names.iter().map(|name| Path::parse(name).and_then(Path::check));
-            named.collect::<std::result::Result<_, _>>().map_err(|error| Error::message(error.to_string()))?
+            let failed = |error: PathError| Error::message(error.to_string());
+            let named = names.iter().map(|name| Path::parse(name).and_then(Path::check).map_err(failed));
+            named.collect::<Result<_>>()?
         }
     };
     let (mut runs, mut near, mut differ) = (0, 0, 0);

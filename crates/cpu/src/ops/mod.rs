@@ -6,6 +6,7 @@ mod convolution;
 mod create;
 mod elementwise;
 mod fallback;
+mod gated;
 mod index;
 mod lowering;
 mod matmul;
@@ -151,7 +152,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         },
         Op::QuantizedMatmul { .. } => |planner, node| quantized::matmul(planner, node),
         Op::Projections { .. } => |planner, node| projections::projections(planner, node),
-        Op::GatedProjection { .. } => |planner, node| projections::gated(planner, node),
+        Op::GatedProjection { .. } => |planner, node| gated::gated(planner, node),
         Op::Dequantize { .. } => |planner, node| quantized::dequantize(planner, node),
         Op::PackedEmbedding { .. } => |planner, node| quantized::embedding(planner, node),
         Op::Addmm { .. } => |planner, node| matmul::addmm(planner, node),

@@ -108,15 +108,19 @@ impl Gated {
                     list_sources(run, parts.x, parts.inner(), parts.dense, sources)?;
                     list_targets(run, result, n, targets)?;
                 }
+                if (sources.len(), targets.len()) != (rows, rows) {
+                    return Err(invalid("more rows than planned"));
+                }
                 let dtype_of_x = part.first().dtype(parts.x)?;
                 let prepared = parts.prepare_together(pool, sources, dtype_of_x, &mut pieces);
                 let prepared = prepared.map_err(|error| invalid(error.to_string()))?;
-                let [gate, up] = [pieces.next(product), pieces.next(product)];
-                let (of_gate, of_up) = (gate.as_ptr(), up.as_ptr());
+                let [gate, up] = [pieces.next(product), pieces.next(product)].map(<[u8]>::as_mut_ptr);
                 let mut joined = [const { None }; 2];
-                for (at, (bytes, joined)) in [gate, up].into_iter().zip(&mut joined).enumerate() {
-                    let out =
-                        RowsMut::dense(bytes, dtype, rows, n).map_err(|error| invalid(error.to_string()))?;
+                for (at, (data, joined)) in [gate, up].into_iter().zip(&mut joined).enumerate() {
+                    // SAFETY: a piece of as many bytes, of this step alone.
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(data, product) };
+                    let out = RowsMut::dense(bytes, dtype, rows, n);
+                    let out = out.map_err(|error| invalid(error.to_string()))?;
                     *joined = Some(Joined {
                         linear: &parts.parts[at].linear.together,
                         prepared: prepared[at],
@@ -125,7 +129,7 @@ impl Gated {
                 }
                 let [Some(first), Some(second)] = joined else { return Ok(()) };
                 let step = n * dtype.size();
-                let rows_of = Shared { targets, gate: of_gate, up: of_up };
+                let rows_of = Shared { targets, gate, up };
                 let row = |at: usize, columns: Range<usize>| {
                     let memory = rows_of.row(at, step);
                     // SAFETY: both products have these columns of the row now, and no other task has.

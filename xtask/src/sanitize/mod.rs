@@ -4,11 +4,14 @@
 
 mod executables;
 mod log;
+mod shares;
 mod tool;
 
 use std::fmt;
 use std::fs::{self, File};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Instant;
 
 use crate::error::{Doing, Error, Result};
@@ -37,6 +40,9 @@ pub(crate) struct Arguments {
     /// Run nothing: put the test programs of asan and tsan into this folder, with a script `run.sh` for another machine.
     #[arg(long, value_name = "DIR")]
     build_only: Option<PathBuf>,
+    /// How many programs Miri, which keeps to one core, runs at once [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
 }
 
 /// A tool over the tests of one crate.
@@ -105,10 +111,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     if let Some(folder) = &arguments.build_only {
         return executables::collect(&chosen, folder);
     }
+    let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let start = Instant::now();
     let mut rows = vec![];
     for run in chosen {
-        rows.push(carry_out(run)?);
+        rows.push(carry_out(run, jobs)?);
     }
     let all = Row {
         tool: "all".into(),
@@ -145,21 +152,22 @@ impl fmt::Display for Row {
 }
 
 /// Runs one and tells what it found.
-fn carry_out(run: Run) -> Result<Row> {
+fn carry_out(run: Run, jobs: usize) -> Result<Row> {
     let path = log_path(run)?;
-    let file = File::create(&path).doing("write", &path)?;
-    let mut command = run.tool.tests(run.package, run.scope)?;
     println!("== {run}: {}", run.tool.says());
     let start = Instant::now();
-    let status = command
-        .stdout(file.try_clone().doing("write", &path)?)
-        .stderr(file)
-        .status()
-        .doing("start", "cargo")?;
+    let succeeded = if jobs > 1 && run.tool.keeps_to_one_core() && matches!(run.scope, Scope::Whole) {
+        shares::run(run, jobs, &path)?
+    } else {
+        let file = File::create(&path).doing("write", &path)?;
+        let mut command = run.tool.tests(run.package, run.scope)?;
+        command.stdout(file.try_clone().doing("write", &path)?).stderr(file);
+        command.status().doing("start", "cargo")?.success()
+    };
     let seconds = start.elapsed().as_secs();
     let text = fs::read(&path).doing("read", &path)?;
     let text = String::from_utf8_lossy(&text);
-    let Verdict { passed, findings } = Verdict::of(&text, status.success());
+    let Verdict { passed, findings } = Verdict::of(&text, succeeded);
     let untested = match run.tool {
         Tool::Miri => log::left_out(&crate_folder(run.package), "miri")?,
         _ => 0,

@@ -92,28 +92,8 @@ impl Tool {
 
     /// Cargo that runs such tests of a crate.
     pub(super) fn tests(self, package: &str, scope: Scope) -> Result<Command> {
-        let mut command = match self {
-            Tool::Loom => {
-                let mut command = workspace::cargo();
-                command.env("RUSTFLAGS", "--cfg loom").args(["test", "--profile", "sanitize", "--lib"]);
-                command
-            }
-            Tool::Miri => {
-                let mut command = workspace::nightly();
-                // Temporary folders are made outside the isolation that Miri keeps otherwise; powers of two in tests
-                // are exact.
-                command
-                    .env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-deterministic-floats")
-                    .env("PROPTEST_CASES", "4")
-                    .args(["miri", "test"])
-                    // Crates of parsers are in reach of their unit tests; the CPU backend is what its programs do.
-                    .args(if package == "pteron-cpu" { ["--lib", "--tests"].as_slice() } else { &["--lib"] });
-                command
-            }
-            Tool::Asan | Tool::Tsan => self.programs()?,
-        };
-        command.args(["--no-fail-fast", "--package", package]);
-        command.arg("--target-dir").arg(self.folder()).arg("--");
+        let programs = if self.tests_whole_programs(package) { "--tests" } else { "--lib" };
+        let mut command = self.harness(package, &[programs])?;
         match (self, scope) {
             (Tool::Loom, Scope::Short) => command.arg("protocol::short"),
             (Tool::Loom, _) => command.arg("protocol"),
@@ -123,10 +103,53 @@ impl Tool {
         Ok(command)
     }
 
+    /// Cargo that builds test programs of a crate, which it is told by its own flags, and runs them; what is added are
+    /// arguments of the test harness.
+    pub(super) fn harness(self, package: &str, programs: &[&str]) -> Result<Command> {
+        let mut command = match self {
+            Tool::Loom => {
+                let mut command = workspace::cargo();
+                command.env("RUSTFLAGS", "--cfg loom").args(["test", "--profile", "sanitize"]);
+                command
+            }
+            Tool::Miri => {
+                let mut command = workspace::nightly();
+                // Temporary folders are made outside the isolation that Miri keeps otherwise; powers of two in tests
+                // are exact.
+                command
+                    .env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-deterministic-floats")
+                    .env("PROPTEST_CASES", "4")
+                    .args(["miri", "test"]);
+                command
+            }
+            Tool::Asan | Tool::Tsan => self.programs()?,
+        };
+        command.args(programs).args(["--no-fail-fast", "--package", package]);
+        command.arg("--target-dir").arg(self.folder()).arg("--");
+        Ok(command)
+    }
+
+    /// Whether files of tests run beside unit tests: parsers are in reach of theirs; the CPU backend is what its programs do.
+    pub(super) fn tests_whole_programs(self, package: &str) -> bool {
+        self != Tool::Loom && (self != Tool::Miri || package == "pteron-cpu")
+    }
+
+    /// Whether it runs the threads of a program on one core, so that several cores want several programs.
+    pub(super) fn keeps_to_one_core(self) -> bool {
+        self == Tool::Miri
+    }
+
     /// Cargo that makes the test programs of a crate and runs none; their paths are in its messages.
     pub(super) fn build(self, package: &str) -> Result<Command> {
         let mut command = self.programs()?;
-        command.args(["--no-run", "--message-format", "json-render-diagnostics", "--package", package]);
+        command.args([
+            "--tests",
+            "--no-run",
+            "--message-format",
+            "json-render-diagnostics",
+            "--package",
+            package,
+        ]);
         command.arg("--target-dir").arg(self.folder());
         Ok(command)
     }
@@ -140,7 +163,7 @@ impl Tool {
             command.env(name, value);
         }
         // With a target, build scripts and macros are compiled without the sanitizer.
-        command.args(["--tests", "--target", &host()?]);
+        command.args(["--target", &host()?]);
         if self == Tool::Tsan {
             // An `Arc` orders what it does by a fence, which this tool does not see; a library that is compiled for it
             // does without.

@@ -21,10 +21,10 @@ fn registry() -> Registry {
 }
 
 /// Sessions that are tried. Miri has time for a few, with less in each of them.
-const CASES: u32 = if cfg!(miri) { 3 } else { 100 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 100 };
 /// What happens in one at most.
-const EVENTS: usize = if cfg!(miri) { 10 } else { 40 };
-const CAPACITY: usize = 150;
+const EVENTS: usize = if cfg!(miri) { 6 } else { 40 };
+const CAPACITY: usize = if cfg!(miri) { 20 } else { 150 };
 const WINDOW: usize = 7;
 const MAX_WRITE: usize = 6;
 const FEATURES: usize = 16;

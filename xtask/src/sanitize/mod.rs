@@ -114,8 +114,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let jobs = arguments.jobs.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let start = Instant::now();
     let mut rows = vec![];
-    for run in chosen {
-        rows.push(carry_out(run, jobs)?);
+    let (spread, one_by_one): (Vec<Run>, Vec<Run>) =
+        chosen.into_iter().partition(|run| run.tool.keeps_to_one_core() && matches!(run.scope, Scope::Whole));
+    for run in one_by_one {
+        rows.push(carry_out(run)?);
+    }
+    if !spread.is_empty() {
+        let names = spread.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        println!("== {names}: {jobs} tests at a time");
+        for (run, ending) in spread.iter().zip(shares::run(&spread, jobs)?) {
+            rows.push(judge(*run, ending.succeeded, ending.time.as_secs())?);
+        }
     }
     let all = Row {
         tool: "all".into(),
@@ -152,19 +161,23 @@ impl fmt::Display for Row {
 }
 
 /// Runs one and tells what it found.
-fn carry_out(run: Run, jobs: usize) -> Result<Row> {
+fn carry_out(run: Run) -> Result<Row> {
     let path = log_path(run)?;
+    let file = File::create(&path).doing("write", &path)?;
+    let mut command = run.tool.tests(run.package, run.scope)?;
     println!("== {run}: {}", run.tool.says());
     let start = Instant::now();
-    let succeeded = if jobs > 1 && run.tool.keeps_to_one_core() && matches!(run.scope, Scope::Whole) {
-        shares::run(run, jobs, &path)?
-    } else {
-        let file = File::create(&path).doing("write", &path)?;
-        let mut command = run.tool.tests(run.package, run.scope)?;
-        command.stdout(file.try_clone().doing("write", &path)?).stderr(file);
-        command.status().doing("start", "cargo")?.success()
-    };
-    let seconds = start.elapsed().as_secs();
+    let status = command
+        .stdout(file.try_clone().doing("write", &path)?)
+        .stderr(file)
+        .status()
+        .doing("start", "cargo")?;
+    judge(run, status.success(), start.elapsed().as_secs())
+}
+
+/// What the log of a run says.
+fn judge(run: Run, succeeded: bool, seconds: u64) -> Result<Row> {
+    let path = log_path(run)?;
     let text = fs::read(&path).doing("read", &path)?;
     let text = String::from_utf8_lossy(&text);
     let Verdict { passed, findings } = Verdict::of(&text, succeeded);

@@ -1,42 +1,75 @@
-//! The tests of a crate, one program each, several at once: for a tool that keeps to one core. The logs become one, in the
-//! order of the tests' names, so that the rest of this room reads it as it reads any other.
+//! The tests of several crates, one program each, several at once: for a tool that keeps to one core. What each prints goes to
+//! the log of its crate as it ends, so that the rest of this room reads it as it reads any other.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Output;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use super::{Run, crate_folder};
+use super::{Run, crate_folder, log_path};
 use crate::error::{Doing, Error, Result};
 
-/// Runs them and says whether all of them succeeded.
-pub(super) fn run(run: Run, jobs: usize, log: &Path) -> Result<bool> {
-    let mut file = File::create(log).doing("write", log)?;
-    let mut tests = vec![];
-    for program in programs(run)? {
-        let output = cargo(run, &program, &["--list", "--format", "terse"])?;
-        if !output.status.success() {
-            file.write_all(&output.stderr).doing("write", log)?;
-            return Ok(false);
+/// A test that takes longer is named: it is what all others wait for.
+const LONG: Duration = Duration::from_secs(120);
+
+/// What became of a crate's tests.
+pub(super) struct Ending {
+    pub(super) succeeded: bool,
+    /// Of all its tests, one after the other.
+    pub(super) time: Duration,
+}
+
+struct Test {
+    /// Which of the runs it belongs to.
+    of: usize,
+    program: Vec<String>,
+    name: String,
+}
+
+/// Runs them and says how each crate ended.
+pub(super) fn run(runs: &[Run], jobs: usize) -> Result<Vec<Ending>> {
+    let (mut tests, mut endings) = (vec![], vec![]);
+    for (of, &run) in runs.iter().enumerate() {
+        let log = log_path(run)?;
+        let mut file = File::create(&log).doing("write", &log)?;
+        let mut ending = Ending { succeeded: true, time: Duration::ZERO };
+        for program in programs(run)? {
+            let output = cargo(run, &program, &["--list", "--format", "terse"])?;
+            if !output.status.success() {
+                ending.succeeded = false;
+                file.write_all(&output.stderr).doing("write", &log)?;
+                continue;
+            }
+            let list = String::from_utf8_lossy(&output.stdout);
+            let found =
+                names(&list).map(|name| Test { of, program: program.clone(), name: name.to_string() });
+            tests.extend(found);
         }
-        let list = String::from_utf8_lossy(&output.stdout);
-        tests.extend(names(&list).map(|name| (program.clone(), name.to_string())));
+        endings.push((file, ending));
     }
     let next = AtomicUsize::new(0);
-    let outputs = Mutex::new(BTreeMap::new());
+    let endings = Mutex::new(endings);
     let work = || -> Result<()> {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((program, name)) = tests.get(at) else { return Ok(()) };
-            let output = cargo(run, program, &["--exact", name])?;
-            if let Ok(mut outputs) = outputs.lock() {
-                outputs.insert(at, output);
+        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let start = Instant::now();
+            let Output { status, stdout, stderr } =
+                cargo(runs[test.of], &test.program, &["--exact", &test.name])?;
+            let time = start.elapsed();
+            if time > LONG {
+                println!("   {}: {} s", test.name, time.as_secs());
             }
+            let mut endings = endings.lock().map_err(|_| Error::message("who waits for a test panicked"))?;
+            let (file, ending) = &mut endings[test.of];
+            ending.succeeded &= status.success();
+            ending.time += time;
+            file.write_all(&stderr)
+                .and_then(|()| file.write_all(&stdout))
+                .doing("write", log_path(runs[test.of])?)?;
         }
+        Ok(())
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs.min(tests.len())).map(|_| scope.spawn(work)).collect();
@@ -44,12 +77,7 @@ pub(super) fn run(run: Run, jobs: usize, log: &Path) -> Result<bool> {
             worker.join().unwrap_or_else(|_| Err(Error::message("who waits for a test panicked")))
         })
     })?;
-    let mut succeeded = true;
-    for Output { status, stdout, stderr } in outputs.into_inner().unwrap_or_default().into_values() {
-        succeeded &= status.success();
-        file.write_all(&stderr).and_then(|()| file.write_all(&stdout)).doing("write", log)?;
-    }
-    Ok(succeeded)
+    Ok(endings.into_inner().unwrap_or_default().into_iter().map(|(_, ending)| ending).collect())
 }
 
 /// The flags by which cargo knows each test program of a crate: one for the library, one for each file of tests.

@@ -8,20 +8,22 @@
 
 use super::method::{Instruction, Method, ValuePlan};
 use super::tensors::TensorPlan;
-use super::translate::{self, Operand};
+use super::translate::{self, Nodes, Operand};
 use super::uses::{Span, Uses};
-use crate::Weights;
-use crate::backend::{Backend, DelegateGraph, GraphId, ProgramGraphs, Support};
+use crate::backend::{Backend, DelegateGraph, GraphId, ProgramGraphs};
+use crate::{Value, Weights};
+use pteron_ir::op::IntArg;
 use pteron_ir::{
-    Buffer, Constant, Dim, Graph, Input, Module, Node, Op, Output, Ssa, Symbol, TensorType, Type, ValueId,
-    infer, verify_module,
+    Buffer, Constant, Dim, Graph, Input, Module, Output, Symbol, TensorType, Type, ValueId, verify_module,
 };
-use pteron_tensor::element_count;
+use pteron_tensor::{HostTensor, element_count};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Values that the delegates of one group write and take at most: each is looked for among them.
 const MOST_VALUES: usize = 512;
+/// Members of a list that an operator takes at most, for the same reason.
+const MOST_MEMBERS: usize = 32;
 
 /// A program whose delegates have been joined.
 pub(super) struct Joined {
@@ -70,14 +72,15 @@ pub(super) fn join(
         }
         joined.graphs[first.0].module = group.module;
         joined.graphs[first.0].origins = group.origins;
-        constants.insert(first, group.constants);
+        constants.insert(first, (group.constants, group.program));
     }
     let mut taken = Weights::new(graphs.graphs.len());
     for (index, graph) in joined.graphs.iter().enumerate() {
         let id = GraphId(index);
         match constants.get(&id) {
-            Some(list) => {
-                list.iter().for_each(|(from, name, new)| taken.share(id, new, (weights, *from, name)))
+            Some((list, program)) => {
+                list.iter().for_each(|(from, name, new)| taken.share(id, new, (weights, *from, name)));
+                program.iter().for_each(|(name, tensor)| taken.add_stored(id, name, tensor.clone()));
             }
             None => {
                 let names = graph.module.main.constants.iter().map(|constant| &constant.name);
@@ -110,6 +113,8 @@ struct Finished {
     origins: Vec<(usize, String)>,
     /// Whose each constant was, by which name, and its name now.
     constants: Vec<(GraphId, String, String)>,
+    /// Constants of the program, by their names now.
+    program: Vec<(String, HostTensor)>,
 }
 
 fn groups(
@@ -131,6 +136,12 @@ fn groups(
         if let (Some(group), Instruction::Kernel { operator, inputs, outs }) = (&mut open, step)
             && !targets.contains(&place)
             && group.add_operator(operator.name, inputs, outs, backend).is_some()
+        {
+            continue;
+        }
+        if let (Some(group), Instruction::Free { value }) = (&mut open, step)
+            && !targets.contains(&place)
+            && group.add_free(*value, chain, place).is_some()
         {
             continue;
         }
@@ -188,6 +199,8 @@ struct Behind {
     inputs: usize,
     nodes: usize,
     written: usize,
+    constants: usize,
+    program: usize,
 }
 
 /// Delegates that are being joined.
@@ -207,6 +220,8 @@ struct Group<'a> {
     written: Vec<(usize, Output)>,
     origins: Vec<(usize, String)>,
     constants: Vec<(GraphId, String, String)>,
+    /// Constants of the program that operators read, with what they are in the graph.
+    program: Vec<(usize, ValueId)>,
     /// Names of constants and buffers that are taken.
     names: HashSet<String>,
 }
@@ -225,6 +240,7 @@ impl<'a> Group<'a> {
             written: Vec::new(),
             origins: Vec::new(),
             constants: Vec::new(),
+            program: Vec::new(),
             names: HashSet::new(),
         }
     }
@@ -234,7 +250,7 @@ impl<'a> Group<'a> {
         let from = &member.graph.module.main;
         let is_full = self.written.len() + member.outputs.len() > MOST_VALUES
             || self.inputs.len() + member.inputs.len() > MOST_VALUES;
-        if is_full || from.body.nodes.iter().any(has_block) || from.has_internal_ops() {
+        if is_full || from.has_internal_ops() {
             return None;
         }
         let mut sizes = Sizes { to: &self.graph, from, by: vec![None; from.symbols.len()] };
@@ -266,8 +282,7 @@ impl<'a> Group<'a> {
         self.add_boundary(member, &new);
         for node in &from.body.nodes {
             let mut node = node.clone();
-            renumber(&mut node.op, &new);
-            node.results.iter_mut().for_each(|result| *result = new(*result));
+            node.for_each_value_mut(&mut |value| *value = new(*value));
             self.graph.body.nodes.push(node);
         }
         for (&value, output) in member.outputs.iter().zip(&from.outputs) {
@@ -305,6 +320,17 @@ impl<'a> Group<'a> {
         added
     }
 
+    /// Leaves out that a tensor is dropped, where nobody looks for it any more; the others behind it stay in the group only if
+    /// another delegate follows.
+    fn add_free(&mut self, value: usize, chain: usize, place: usize) -> Option<()> {
+        let is_missed = self.uses.is_used_after(value, chain, place);
+        let before = self.mark();
+        (!is_missed).then(|| {
+            self.steps += 1;
+            self.behind.get_or_insert(before);
+        })
+    }
+
     fn try_operator(
         &mut self,
         name: &str,
@@ -312,25 +338,64 @@ impl<'a> Group<'a> {
         out: usize,
         backend: &dyn Backend,
     ) -> Option<()> {
-        let operands = inputs.iter().map(|&value| match &self.method.values[value] {
-            ValuePlan::Tensor(plan) => Some(Operand::Tensor(match self.source(value)? {
-                Some(inside) => inside,
-                None => self.take(value, plan)?,
-            })),
-            _ => translate::fixed(&self.method.values, value, |value| self.uses.is_fixed(value))
-                .map(Operand::Fixed),
-        });
-        let operands = operands.collect::<Option<Vec<Operand>>>()?;
-        let op = translate::node(name, &operands, |value| self.graph.ty(value).cloned())?;
-        let types = infer(&op, &self.graph.values, &mut self.graph.symbols).ok()?;
-        let [ty] = <[Type; 1]>::try_from(types).ok()?;
-        if !self.always_fits(out, &ty) || backend.supports(&op, &self.graph.values) != Support::Native {
+        let operands = inputs.iter().map(|&value| self.operand(value)).collect::<Option<Vec<Operand>>>()?;
+        let mut nodes = Nodes { graph: &mut self.graph, backend };
+        let value = translate::append(name, &operands, &mut nodes)?;
+        let ty = self.graph.ty(value)?.clone();
+        if !self.always_fits(out, &ty) {
             return None;
         }
-        let value = self.graph.add_value(ty.clone());
-        self.graph.body.nodes.push(Node { op, results: vec![value], place: None });
         self.written.push((out, Output { name: String::new(), value, ty }));
         Some(())
+    }
+
+    /// What an operator is given.
+    fn operand(&mut self, value: usize) -> Option<Operand> {
+        let method = self.method;
+        match &method.values[value] {
+            ValuePlan::Tensor(_) => self.tensor(value).map(Operand::Tensor),
+            ValuePlan::Tensors(items) if items.len() > MOST_MEMBERS => None,
+            ValuePlan::Ints(items) if items.len() > MOST_MEMBERS => None,
+            ValuePlan::Tensors(items) => {
+                let items = items.iter().map(|item| self.tensor((*item)?));
+                items.collect::<Option<_>>().map(Operand::Tensors)
+            }
+            ValuePlan::Ints(items) => {
+                items.iter().map(|&item| self.number(item)).collect::<Option<_>>().map(Operand::Ints)
+            }
+            ValuePlan::Value(_) => {
+                let fixed = translate::fixed(&method.values, value, |value| self.uses.is_fixed(value));
+                match fixed {
+                    Some(fixed) => Some(Operand::Fixed(fixed)),
+                    None => self.inside(value).map(Operand::Number),
+                }
+            }
+        }
+    }
+
+    /// A tensor as a value of the graph.
+    fn tensor(&mut self, value: usize) -> Option<ValueId> {
+        let method = self.method;
+        let ValuePlan::Tensor(plan) = &method.values[value] else { return None };
+        match self.source(value)? {
+            Some(inside) => Some(inside),
+            None => self.take(value, plan),
+        }
+    }
+
+    /// A member of a list of integers.
+    fn number(&self, value: usize) -> Option<IntArg<ValueId>> {
+        match translate::fixed(&self.method.values, value, |value| self.uses.is_fixed(value)) {
+            Some(Value::Int(number)) => Some(IntArg::Literal(number)),
+            Some(_) => None,
+            None => self.inside(value).map(IntArg::Value),
+        }
+    }
+
+    /// An integer that the graph has computed. Of others nobody knows what they will be.
+    fn inside(&self, value: usize) -> Option<ValueId> {
+        let inside = self.source(value)??;
+        matches!(self.graph.ty(inside), Some(Type::Int(_))).then_some(inside)
     }
 
     /// A tensor from outside, where its sizes are known and it lies in memory as it is read.
@@ -339,18 +404,38 @@ impl<'a> Group<'a> {
         if plan.dynamic || !is_plain {
             return None;
         }
+        if let Some(constant) = &plan.constant {
+            return self.constant(value, constant);
+        }
         self.inputs.push(value);
         Some(self.graph.add_input("", Type::Tensor(TensorType::known(plan.dtype, &plan.sizes))))
     }
 
+    /// A constant of the program as one of the graph.
+    fn constant(&mut self, value: usize, tensor: &HostTensor) -> Option<ValueId> {
+        let known = self.program.iter().find(|(known, _)| *known == value);
+        if let Some((_, known)) = known {
+            return Some(*known);
+        }
+        let name = program_name(value);
+        if !self.names.insert(name.clone()) {
+            return None;
+        }
+        let made = self.graph.add_constant(&name, TensorType::known(tensor.dtype(), tensor.shape()));
+        self.program.push((value, made));
+        Some(made)
+    }
+
     fn mark(&self) -> Behind {
-        let Graph { values, inputs, body, .. } = &self.graph;
+        let Graph { values, inputs, body, constants, .. } = &self.graph;
         Behind {
             steps: self.steps,
             values: values.len(),
             inputs: inputs.len(),
             nodes: body.nodes.len(),
             written: self.written.len(),
+            constants: constants.len(),
+            program: self.program.len(),
         }
     }
 
@@ -361,6 +446,10 @@ impl<'a> Group<'a> {
         self.graph.inputs.truncate(to.inputs);
         self.inputs.truncate(to.inputs);
         self.graph.body.nodes.truncate(to.nodes);
+        self.graph.constants.drain(to.constants..).for_each(|constant| {
+            self.names.remove(&constant.name);
+        });
+        self.program.truncate(to.program);
         self.written.truncate(to.written);
     }
 
@@ -488,21 +577,20 @@ impl<'a> Group<'a> {
         };
         let call = Instruction::Delegate { number, graph: self.ids[0], inputs: self.inputs, outputs: values };
         let (origins, constants) = (self.origins, self.constants);
-        Some(Finished { places, ids: self.ids, module: Arc::new(module), call, origins, constants })
+        let program = self.program.iter().filter_map(|(value, _)| match &self.method.values[*value] {
+            ValuePlan::Tensor(TensorPlan { constant: Some(tensor), .. }) => {
+                Some((program_name(*value), tensor.clone()))
+            }
+            _ => None,
+        });
+        let (program, module) = (program.collect(), Arc::new(module));
+        Some(Finished { places, ids: self.ids, module, call, origins, constants, program })
     }
 }
 
-fn has_block(node: &Node) -> bool {
-    let mut found = false;
-    node.for_each_block(|_| found = true);
-    found
-}
-
-fn renumber(op: &mut Op<Ssa>, new: &impl Fn(ValueId) -> ValueId) {
-    op.for_each_field_mut(|_, mut field| {
-        field.for_each_tensor(&mut |value: &mut ValueId| *value = new(*value));
-        field.for_each_scalar(&mut |value: &mut ValueId| *value = new(*value));
-    });
+/// What a constant of the program is called in a graph; a delegate that has one of that name is not joined with it.
+fn program_name(value: usize) -> String {
+    format!("value {value}")
 }
 
 /// What the symbols of a delegate's graph are in the joined one.

@@ -18,7 +18,7 @@ use pteron_runtime::backend::{
 use pteron_runtime::reference::Reference;
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{
-    BufferId, Error, Options, Pieces, Program, Result, Scope, Session, Value, VerifiedProgram,
+    BufferId, Error, Lane, Options, Pieces, Program, Result, Scope, Session, Value, VerifiedProgram,
 };
 use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
@@ -203,12 +203,21 @@ fn who_listens_hears_of_the_graph_that_the_file_has() {
     assert_eq!(heard, names.map(|name| (GraphId(0), name)));
 }
 
-/// A backend whose state cannot be kept once its device is gone.
-struct Fragile(Patchy, Arc<AtomicBool>);
+/// What becomes of a device.
+#[derive(Default)]
+struct Fate {
+    /// What was computed is not there when it shall be kept.
+    loses: AtomicBool,
+    /// Nothing is taken any more.
+    refuses: AtomicBool,
+}
 
-struct FragileLoaded(Arc<dyn Loaded>, Arc<AtomicBool>);
+/// A backend whose device may go away.
+struct Fragile(Patchy, Arc<Fate>);
 
-struct FragileState(Box<dyn State>, Arc<AtomicBool>);
+struct FragileLoaded(Arc<dyn Loaded>, Arc<Fate>);
+
+struct FragileState(Box<dyn State>, Arc<Fate>);
 
 impl Backend for Fragile {
     fn name(&self) -> &'static str {
@@ -251,6 +260,9 @@ impl Loaded for FragileLoaded {
     }
 
     fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        if self.1.refuses.load(Ordering::Relaxed) {
+            return Err(Error::Invalid("the device is gone".into()));
+        }
         for call in calls {
             call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
         }
@@ -272,7 +284,7 @@ impl State for FragileState {
     }
 
     fn commit(&mut self) -> Result<()> {
-        if self.1.load(Ordering::Relaxed) {
+        if self.1.loses.load(Ordering::Relaxed) {
             self.0.rollback();
             return Err(Error::Invalid("the device is gone".into()));
         }
@@ -311,10 +323,10 @@ impl State for FragileState {
 /// Whichever half cannot be kept, the other is not kept either, or the session says that it is gone and can be restored.
 #[test]
 fn what_one_backend_cannot_keep_the_other_does_not_keep() {
-    let lost = Arc::new(AtomicBool::new(false));
+    let fate = Arc::new(Fate::default());
     let reference: Arc<dyn Backend> = Arc::new(Reference::default());
     let patchy = |name, lacks| Patchy::new(name, reference.clone(), Lacks::Named(lacks));
-    let fragile = |name, lacks| Fragile(patchy(name, lacks), lost.clone());
+    let fragile = |name, lacks| Fragile(patchy(name, lacks), fate.clone());
     for is_first in [true, false] {
         let mut registry = Registry::default();
         match is_first {
@@ -329,10 +341,10 @@ fn what_one_backend_cannot_keep_the_other_does_not_keep() {
         let mut session = program.session().unwrap();
         session.run("forward", &inputs(1)).unwrap();
         let (before, snapshot) = (contents(&session), session.snapshot().unwrap());
-        lost.store(true, Ordering::Relaxed);
+        fate.loses.store(true, Ordering::Relaxed);
         let error = session.run("forward", &inputs(2)).unwrap_err().to_string();
         assert!(error.contains("the device is gone"), "{error}");
-        lost.store(false, Ordering::Relaxed);
+        fate.loses.store(false, Ordering::Relaxed);
         if !is_first {
             let error = session.run("forward", &inputs(2)).unwrap_err().to_string();
             assert!(error.contains("the session is gone: the device is gone"), "{error}");
@@ -342,4 +354,40 @@ fn what_one_backend_cannot_keep_the_other_does_not_keep() {
         assert_eq!(contents(&session), before);
         session.run("forward", &inputs(2)).unwrap();
     }
+}
+
+/// The second piece is refused for all lanes, when the first has run in all of them.
+#[test]
+fn a_device_that_takes_nothing_more_leaves_all_lanes_as_they_were() {
+    let fate = Arc::new(Fate::default());
+    let reference: Arc<dyn Backend> = Arc::new(Reference::default());
+    let behind = Patchy::new("cpu", reference.clone(), Lacks::Named(&[]));
+    let mut registry = Registry::default();
+    registry.add(Arc::new(Patchy::new("patchy", reference, Lacks::Named(&["Sum"]))));
+    registry.add(Arc::new(Fragile(behind, fate.clone())));
+    let options = Options { backend: Some("patchy".into()), registry, ..Options::default() };
+    let program = Program::load("pieces.pte", file().bytes(), &[], &options).unwrap();
+    let mut sessions: Vec<Session> = (0..3).map(|_| program.session().unwrap()).collect();
+    let (given, control) = (inputs(1), RunControl::default());
+    let together = |sessions: &mut [Session]| -> Vec<Result<()>> {
+        let mut outputs = vec![Vec::new(); sessions.len()];
+        let mut lanes: Vec<Lane<'_>> = sessions
+            .iter_mut()
+            .zip(&mut outputs)
+            .map(|(session, outputs)| Lane::new(session, &given, &control, outputs))
+            .collect();
+        Session::run_together("forward", &mut lanes).unwrap();
+        lanes.into_iter().map(|lane| lane.result).collect()
+    };
+    assert!(together(&mut sessions).iter().all(Result::is_ok));
+    let before: Vec<_> = sessions.iter().map(contents).collect();
+    fate.refuses.store(true, Ordering::Relaxed);
+    for result in together(&mut sessions) {
+        assert!(result.unwrap_err().to_string().contains("the device is gone"));
+    }
+    let alone = sessions[0].run("forward", &given).unwrap_err().to_string();
+    assert!(alone.contains("the device is gone"), "{alone}");
+    assert_eq!(sessions.iter().map(contents).collect::<Vec<_>>(), before);
+    fate.refuses.store(false, Ordering::Relaxed);
+    assert!(together(&mut sessions).iter().all(Result::is_ok));
 }

@@ -6,24 +6,23 @@
 //! between, and nobody else calls the delegate. Numbers of graphs stay: the joined graph takes the first one's, the others
 //! are left empty. Buffers keep their names by [`DelegateGraph::origins`].
 
+mod operators;
+mod sizes;
+
 use super::method::{Instruction, Method, ValuePlan};
 use super::tensors::TensorPlan;
-use super::translate::{self, Nodes, Operand};
 use super::uses::{Span, Uses};
+use crate::Weights;
 use crate::backend::{Backend, DelegateGraph, GraphId, ProgramGraphs};
-use crate::{Value, Weights};
-use pteron_ir::op::IntArg;
-use pteron_ir::{
-    Buffer, Constant, Dim, Graph, Input, Module, Output, Symbol, TensorType, Type, ValueId, verify_module,
-};
+use operators::program_name;
+use pteron_ir::{Buffer, Constant, Dim, Graph, Input, Module, Output, Symbol, Type, ValueId, verify_module};
 use pteron_tensor::{HostTensor, element_count};
+use sizes::{Sizes, substituted};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Values that the delegates of one group write and take at most: each is looked for among them.
 const MOST_VALUES: usize = 512;
-/// Members of a list that an operator takes at most, for the same reason.
-const MOST_MEMBERS: usize = 32;
 
 /// A program whose delegates have been joined.
 pub(super) struct Joined {
@@ -295,137 +294,6 @@ impl<'a> Group<'a> {
         Some(())
     }
 
-    /// Adds a portable operator as a node; it stays only if another delegate follows. `None` where there is no node that
-    /// means the same, and nothing is changed.
-    fn add_operator(
-        &mut self,
-        name: &str,
-        inputs: &[usize],
-        outs: &[usize],
-        backend: &dyn Backend,
-    ) -> Option<()> {
-        let [out] = outs else { return None };
-        if self.written.len() >= MOST_VALUES || self.inputs.len() + inputs.len() > MOST_VALUES {
-            return None;
-        }
-        let before = self.mark();
-        let added = self.try_operator(name, inputs, *out, backend);
-        match added {
-            Some(()) => {
-                self.steps += 1;
-                self.behind.get_or_insert(before);
-            }
-            None => self.cut(&before),
-        }
-        added
-    }
-
-    /// Leaves out that a tensor is dropped, where nobody looks for it any more; the others behind it stay in the group only if
-    /// another delegate follows.
-    fn add_free(&mut self, value: usize, chain: usize, place: usize) -> Option<()> {
-        let is_missed = self.uses.is_used_after(value, chain, place);
-        let before = self.mark();
-        (!is_missed).then(|| {
-            self.steps += 1;
-            self.behind.get_or_insert(before);
-        })
-    }
-
-    fn try_operator(
-        &mut self,
-        name: &str,
-        inputs: &[usize],
-        out: usize,
-        backend: &dyn Backend,
-    ) -> Option<()> {
-        let operands = inputs.iter().map(|&value| self.operand(value)).collect::<Option<Vec<Operand>>>()?;
-        let mut nodes = Nodes { graph: &mut self.graph, backend };
-        let value = translate::append(name, &operands, &mut nodes)?;
-        let ty = self.graph.ty(value)?.clone();
-        if !self.always_fits(out, &ty) {
-            return None;
-        }
-        self.written.push((out, Output { name: String::new(), value, ty }));
-        Some(())
-    }
-
-    /// What an operator is given.
-    fn operand(&mut self, value: usize) -> Option<Operand> {
-        let method = self.method;
-        match &method.values[value] {
-            ValuePlan::Tensor(_) => self.tensor(value).map(Operand::Tensor),
-            ValuePlan::Tensors(items) if items.len() > MOST_MEMBERS => None,
-            ValuePlan::Ints(items) if items.len() > MOST_MEMBERS => None,
-            ValuePlan::Tensors(items) => {
-                let items = items.iter().map(|item| self.tensor((*item)?));
-                items.collect::<Option<_>>().map(Operand::Tensors)
-            }
-            ValuePlan::Ints(items) => {
-                items.iter().map(|&item| self.number(item)).collect::<Option<_>>().map(Operand::Ints)
-            }
-            ValuePlan::Value(_) => {
-                let fixed = translate::fixed(&method.values, value, |value| self.uses.is_fixed(value));
-                match fixed {
-                    Some(fixed) => Some(Operand::Fixed(fixed)),
-                    None => self.inside(value).map(Operand::Number),
-                }
-            }
-        }
-    }
-
-    /// A tensor as a value of the graph.
-    fn tensor(&mut self, value: usize) -> Option<ValueId> {
-        let method = self.method;
-        let ValuePlan::Tensor(plan) = &method.values[value] else { return None };
-        match self.source(value)? {
-            Some(inside) => Some(inside),
-            None => self.take(value, plan),
-        }
-    }
-
-    /// A member of a list of integers.
-    fn number(&self, value: usize) -> Option<IntArg<ValueId>> {
-        match translate::fixed(&self.method.values, value, |value| self.uses.is_fixed(value)) {
-            Some(Value::Int(number)) => Some(IntArg::Literal(number)),
-            Some(_) => None,
-            None => self.inside(value).map(IntArg::Value),
-        }
-    }
-
-    /// An integer that the graph has computed. Of others nobody knows what they will be.
-    fn inside(&self, value: usize) -> Option<ValueId> {
-        let inside = self.source(value)??;
-        matches!(self.graph.ty(inside), Some(Type::Int(_))).then_some(inside)
-    }
-
-    /// A tensor from outside, where its sizes are known and it lies in memory as it is read.
-    fn take(&mut self, value: usize, plan: &TensorPlan) -> Option<ValueId> {
-        let is_plain = plan.order.iter().copied().eq(0..plan.order.len() as u8);
-        if plan.dynamic || !is_plain {
-            return None;
-        }
-        if let Some(constant) = &plan.constant {
-            return self.constant(value, constant);
-        }
-        self.inputs.push(value);
-        Some(self.graph.add_input("", Type::Tensor(TensorType::known(plan.dtype, &plan.sizes))))
-    }
-
-    /// A constant of the program as one of the graph.
-    fn constant(&mut self, value: usize, tensor: &HostTensor) -> Option<ValueId> {
-        let known = self.program.iter().find(|(known, _)| *known == value);
-        if let Some((_, known)) = known {
-            return Some(*known);
-        }
-        let name = program_name(value);
-        if !self.names.insert(name.clone()) {
-            return None;
-        }
-        let made = self.graph.add_constant(&name, TensorType::known(tensor.dtype(), tensor.shape()));
-        self.program.push((value, made));
-        Some(made)
-    }
-
     fn mark(&self) -> Behind {
         let Graph { values, inputs, body, constants, .. } = &self.graph;
         Behind {
@@ -586,71 +454,4 @@ impl<'a> Group<'a> {
         let (program, module) = (program.collect(), Arc::new(module));
         Some(Finished { places, ids: self.ids, module, call, origins, constants, program })
     }
-}
-
-/// What a constant of the program is called in a graph; a delegate that has one of that name is not joined with it.
-fn program_name(value: usize) -> String {
-    format!("value {value}")
-}
-
-/// What the symbols of a delegate's graph are in the joined one.
-struct Sizes<'g> {
-    to: &'g Graph,
-    from: &'g Graph,
-    by: Vec<Option<Dim>>,
-}
-
-impl Sizes<'_> {
-    /// Settles symbols so that a value of the joined graph is of the type that the delegate takes; `None` where it is not.
-    fn unify(&mut self, given: &Type, wanted: &Type) -> Option<()> {
-        match (given, wanted) {
-            (Type::Tensor(given), Type::Tensor(wanted)) => {
-                (given.dtype == wanted.dtype && given.shape.len() == wanted.shape.len()).then_some(())?;
-                given
-                    .shape
-                    .iter()
-                    .zip(&wanted.shape)
-                    .try_for_each(|(given, wanted)| self.unify_dim(given, wanted))
-            }
-            (Type::Int(given), Type::Int(wanted)) => self.unify_dim(given, wanted),
-            (given, wanted) => (given == wanted).then_some(()),
-        }
-    }
-
-    fn unify_dim(&mut self, given: &Dim, wanted: &Dim) -> Option<()> {
-        if let Some(symbol) = wanted.as_symbol()
-            && let Some(slot @ None) = self.by.get_mut(symbol.0 as usize)
-        {
-            // The delegate would refuse what is larger than it declares.
-            let fits = match self.from.symbols.get(symbol)?.max {
-                Some(max) => self.to.symbols.upper(given).is_some_and(|most| most <= max),
-                None => true,
-            };
-            *slot = fits.then(|| given.clone());
-            return fits.then_some(());
-        }
-        let by: Option<Vec<Dim>> =
-            wanted.parts().1.iter().map(|(symbol, _)| self.by.get(symbol.0 as usize)?.clone()).collect();
-        let mut terms = by?.into_iter();
-        (replaced(wanted, |_| terms.next())? == *given).then_some(())
-    }
-}
-
-/// An expression with its symbols replaced.
-fn replaced(dim: &Dim, mut by: impl FnMut(Symbol) -> Option<Dim>) -> Option<Dim> {
-    let (constant, terms) = dim.parts();
-    terms.iter().try_fold(Dim::known(constant), |sum, &(symbol, factor)| sum.add(&by(symbol)?.scale(factor)?))
-}
-
-fn substituted(ty: &Type, by: &[Dim]) -> Option<Type> {
-    let dim = |dim: &Dim| replaced(dim, |symbol| by.get(symbol.0 as usize).cloned());
-    Some(match ty {
-        Type::Tensor(tensor) => {
-            let mut tensor = tensor.clone();
-            tensor.shape = tensor.shape.iter().map(dim).collect::<Option<_>>()?;
-            Type::Tensor(tensor)
-        }
-        Type::Int(int) => Type::Int(dim(int)?),
-        other => other.clone(),
-    })
 }

@@ -110,7 +110,7 @@ fn random_programs_in_pieces_give_the_same_bytes() {
     let cpu: Arc<dyn Backend> = Arc::new(Cpu::new(2, None).unwrap());
     let mut differences = Vec::new();
     for seed in 0..PROGRAMS {
-        let (backend, _) = in_pieces("patchy", cpu.clone(), Lacks::Random(seed));
+        let (backend, _) = in_pieces("patchy", (&cpu, &cpu), Lacks::Random(seed));
         if let Err(difference) = check_program_exactly(&bytes(seed, 1024), [cpu.as_ref(), &backend]) {
             differences.push(format!("seed {seed}: {}", difference.0));
         }

@@ -28,8 +28,9 @@ use std::sync::{Arc, Mutex};
 /// The backend under test, by the name that is chosen first.
 fn registry() -> Registry {
     let lacks = Lacks::Named(&["Sum", "Neg", "RandomBits", "SliceUpdate"]);
-    let mut registry = Registry::default();
-    registry.add(Arc::new(in_pieces("mlx", Arc::new(Reference::default()), lacks).0));
+    let (mut registry, reference): (_, Arc<dyn Backend>) =
+        (Registry::default(), Arc::new(Reference::default()));
+    registry.add(Arc::new(in_pieces("mlx", (&reference, &reference), lacks).0));
     registry
 }
 
@@ -201,6 +202,42 @@ fn who_listens_hears_of_the_graph_that_the_file_has() {
     heard.sort();
     let names = ["Add", "Add", "Add", "Multiply", "Multiply", "Sum", "Sum", "Take"];
     assert_eq!(heard, names.map(|name| (GraphId(0), name)));
+}
+
+/// The first draw waits for a sum that is lacking, the second for nothing: it still comes second.
+#[test]
+fn draws_keep_their_order() {
+    const DRAWS: &str = r#"
+graph "forward"
+  symbol s0 in i32
+  input %0 "x": i64[2]
+  constant %7 "more": i64[2]
+{
+  %8: i64[2] = add(a=%0, b=%7)
+  %1: i64[] = sum(x=%8, axes=[0])
+  %2: int(s0) = item_int(x=%1)
+  %3: u32[2] = if(cond=%2) then {
+    %4: u32[2] = random_bits(shape=[2])
+    yield %4
+  } else {
+    %5: u32[2] = random_bits(shape=[2])
+    yield %5
+  }
+  %6: u32[2] = random_bits(shape=[2])
+}
+output %3 "first": i64[2]
+output %6 "second": i64[2]
+"#;
+    let reference: Arc<dyn Backend> = Arc::new(Reference::default());
+    let (backend, patchy) = in_pieces("patchy", (&reference, &reference), Lacks::Named(&["Sum"]));
+    let constants = [("more", i64s(&[2], &[3, 4]))];
+    let mut cut = graphs::Trial::of(&[DRAWS], &constants, &backend);
+    let mut whole = graphs::Trial::of(&[DRAWS], &constants, reference.as_ref());
+    assert_eq!(patchy.graphs.load(Ordering::Relaxed), 2);
+    for _ in 0..3 {
+        let x = [Value::Tensor(i64s(&[2], &[1, 2]))];
+        assert_eq!(host(&cut.run(0, &x).unwrap()), host(&whole.run(0, &x).unwrap()));
+    }
 }
 
 /// What becomes of a device.

@@ -104,12 +104,12 @@ fn target(backend: Arc<dyn Backend>) -> Target {
     registry.resolve(Some(name)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The backend, less some ops, with itself behind it; and the one of which graphs are counted.
+/// A backend, less some ops, with another one behind it; and the one of which graphs are counted.
 pub(crate) fn in_pieces(
     name: &'static str,
-    backend: Arc<dyn Backend>,
+    (backend, behind): (&Arc<dyn Backend>, &Arc<dyn Backend>),
     lacks: Lacks,
 ) -> (WithFallback, Arc<Patchy>) {
     let patchy = Arc::new(Patchy::new(name, backend.clone(), lacks));
-    (WithFallback::new(target(patchy.clone()), target(backend)), patchy)
+    (WithFallback::new(target(patchy.clone()), target(behind.clone())), patchy)
 }

@@ -57,6 +57,15 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// Bytes that it takes, but for what its steps share with others.
+    pub(crate) fn bytes(&self) -> usize {
+        let steps = self.steps.iter().map(|step| {
+            let joint = step.joint.as_ref().map_or(0, |joint| size_of_val(&*joint.kernel));
+            size_of::<Step>() + size_of_val(&*step.kernel) + joint
+        });
+        self.plan.bytes() + steps.sum::<usize>()
+    }
+
     /// Runs all steps.
     pub(crate) fn run(&self, run: &mut Run<'_>) -> Result<()> {
         self.run_part(run, 0..self.steps.len())

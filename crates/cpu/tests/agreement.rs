@@ -4,9 +4,14 @@
 
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
+#[path = "../../runtime/tests/patchy/mod.rs"]
+mod patchy;
 
-use differential::programs::{Tally, check_program};
+use differential::programs::{Tally, check_program, check_program_exactly};
+use patchy::{Lacks, in_pieces};
 use pteron_cpu::{Cpu, Path, RunMemory};
+use pteron_runtime::backend::Backend;
+use std::sync::Arc;
 
 /// Lists of ops for each path; Miri takes seconds for one.
 const LISTS: u64 = if cfg!(miri) { 6 } else { 1000 };
@@ -91,6 +96,23 @@ fn random_programs(memory: RunMemory) {
                 tally.restored,
             ];
             assert!(kinds.iter().all(|&count| count >= LEAST_OF_EACH_KIND), "{path}: {tally:?}");
+        }
+    }
+    let count = differences.len();
+    differences.sort_by_key(String::len);
+    differences.truncate(3);
+    assert!(count == 0, "{count} differences, the shortest of them:\n{}", differences.join("\n"));
+}
+
+/// Ops that are lacking cut graphs in pieces, which are planned by themselves: fewer groups, other places, other views.
+#[test]
+fn random_programs_in_pieces_give_the_same_bytes() {
+    let cpu: Arc<dyn Backend> = Arc::new(Cpu::new(2, None).unwrap());
+    let mut differences = Vec::new();
+    for seed in 0..PROGRAMS {
+        let (backend, _) = in_pieces("patchy", (&cpu, &cpu), Lacks::Random(seed));
+        if let Err(difference) = check_program_exactly(&bytes(seed, 1024), [cpu.as_ref(), &backend]) {
+            differences.push(format!("seed {seed}: {}", difference.0));
         }
     }
     let count = differences.len();

@@ -9,6 +9,7 @@ use crate::dim::{Dim, Symbols};
 use crate::op::{Op, World};
 use crate::rules::{self, RuleError, TypeSource};
 use pteron_tensor::DType;
+use std::collections::HashSet;
 
 /// A value of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -247,6 +248,65 @@ impl Node {
     pub fn for_each_operand(&self, mut visit: impl FnMut(ValueId)) {
         self.op.for_each_tensor(&mut visit);
         self.op.for_each_scalar(&mut visit);
+    }
+}
+
+impl Node {
+    /// Visits every value that the node and the blocks in it name: what is read, taken, made and given.
+    pub fn for_each_value_mut(&mut self, visit: &mut dyn FnMut(&mut ValueId)) {
+        self.op.for_each_field_mut(|_, mut field| {
+            field.for_each_tensor(&mut |value: &mut ValueId| visit(value));
+            field.for_each_scalar(&mut |value: &mut ValueId| visit(value));
+        });
+        match &mut self.op {
+            Op::If { then_chain_idx, else_chain_idx, .. } => {
+                then_chain_idx.for_each_value_mut(visit);
+                else_chain_idx.for_each_value_mut(visit);
+            }
+            Op::Scan { body_chain_idx, .. } => body_chain_idx.for_each_value_mut(visit),
+            _ => {}
+        }
+        self.results.iter_mut().for_each(visit);
+    }
+
+    /// Visits every value from outside that the node or a block in it reads; one that is read twice is visited twice.
+    pub fn for_each_capture(&self, visit: &mut dyn FnMut(ValueId)) {
+        self.for_each_operand(&mut *visit);
+        self.for_each_block(|block| {
+            let mut inside = HashSet::new();
+            block.definitions(&mut inside);
+            block.reads(&mut |value| {
+                if !inside.contains(&value) {
+                    visit(value);
+                }
+            });
+        });
+    }
+}
+
+impl Block {
+    fn for_each_value_mut(&mut self, visit: &mut dyn FnMut(&mut ValueId)) {
+        self.params.iter_mut().for_each(&mut *visit);
+        self.nodes.iter_mut().for_each(|node| node.for_each_value_mut(visit));
+        self.results.iter_mut().for_each(visit);
+    }
+
+    /// All values that it and the blocks in it define.
+    fn definitions(&self, into: &mut HashSet<ValueId>) {
+        into.extend(&self.params);
+        for node in &self.nodes {
+            into.extend(&node.results);
+            node.for_each_block(|block| block.definitions(into));
+        }
+    }
+
+    /// All values that it and the blocks in it read.
+    fn reads(&self, visit: &mut dyn FnMut(ValueId)) {
+        for node in &self.nodes {
+            node.for_each_operand(&mut *visit);
+            node.for_each_block(|block| block.reads(visit));
+        }
+        self.results.iter().copied().for_each(visit);
     }
 }
 

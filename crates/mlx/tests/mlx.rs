@@ -5,15 +5,19 @@
 
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
+#[path = "../../runtime/tests/patchy/mod.rs"]
+mod patchy;
 #[path = "../../runtime/tests/pte/mod.rs"]
 mod pte;
 
+use differential::programs::{check_program, check_program_exactly};
 use half::{bf16, f16};
 use pte::{File, Method, f32s, i64s};
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, Ssa, ValueId, parse_graph};
 use pteron_mlx::{Compile, MlxBackend, MlxOptions};
-use pteron_runtime::backend::{GraphId, RunControl, Step, Trace};
+use pteron_runtime::backend::{Backend, GraphId, RunControl, Step, Trace};
+use pteron_runtime::reference::Reference;
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{BufferId, Error, LoadMode, Options, Placement, Program, Scope, Session, Value};
 use pteron_tensor::{DType, HostTensor};
@@ -95,6 +99,36 @@ fn random_ops_give_what_the_reference_gives() {
         }
     }
     assert!(compared > 500, "{compared} ops were compared");
+}
+
+/// What pieces of MLX give stays there for the next one, and comes to the host where another backend takes it.
+#[test]
+fn random_programs_in_pieces_give_what_they_give_in_one() {
+    const PROGRAMS: u64 = 60;
+    let backend: Arc<dyn Backend> = Arc::new(mlx(Compile::Never));
+    let reference: Arc<dyn Backend> = Arc::new(Reference::default());
+    let mut differences = Vec::new();
+    for seed in 0..PROGRAMS {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let bytes: Vec<u8> = (0..1024)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 56) as u8
+            })
+            .collect();
+        let lacks = patchy::Lacks::Random(seed);
+        let (alike, _) = patchy::in_pieces("patchy", (&backend, &backend), lacks);
+        let (unlike, _) = patchy::in_pieces("patchy", (&backend, &reference), lacks);
+        let checked = check_program_exactly(&bytes, [backend.as_ref(), &alike])
+            .and_then(|_| check_program(&bytes, &unlike));
+        if let Err(difference) = checked {
+            differences.push(format!("seed {seed}: {}", difference.0));
+        }
+    }
+    let count = differences.len();
+    differences.sort_by_key(String::len);
+    differences.truncate(3);
+    assert!(count == 0, "{count} differences, the shortest of them:\n{}", differences.join("\n"));
 }
 
 #[test]

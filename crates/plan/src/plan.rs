@@ -92,6 +92,19 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Bytes that it takes itself.
+    pub fn bytes(&self) -> usize {
+        let accesses = self.accesses.iter().map(|access| {
+            let places = access.reads.len() + access.writes.len();
+            size_of::<Access>() + places * size_of::<Storage>()
+        });
+        size_of_val(&*self.dtypes)
+            + size_of_val(&*self.storage)
+            + size_of_val(&*self.fixed)
+            + size_of_val(&*self.numbers)
+            + accesses.sum::<usize>()
+    }
+
     /// Where a value lies.
     #[inline]
     pub fn storage_of(&self, value: ValueId) -> Storage {

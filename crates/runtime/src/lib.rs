@@ -9,6 +9,7 @@ pub mod backend;
 pub mod cache;
 mod error;
 mod execute;
+mod fallback;
 mod memory;
 mod portable;
 mod program;
@@ -23,9 +24,10 @@ mod weights;
 pub use backend::{BufferId, LoadMode, Placement, Precision, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
 pub use error::{Error, NodeError, Result, UnsupportedOp};
+pub use fallback::{Pieces, WithFallback};
 pub use portable::{PortableError, knows_operator};
 pub use program::{
-    Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, MethodInfo, Options, Program,
+    Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, Fallback, MethodInfo, Options, Program,
 };
 pub use reference::kernels::KernelError;
 pub use session::{Pending, Session, SessionOptions, SessionSnapshot};

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// The order in which a backend is chosen when nobody names one: fastest first.
 pub const ORDER: [&str; 5] = ["mlx", "cuda", "vulkan", "cpu", "reference"];
 
+/// Backends that take every op that can be run at all, the faster first.
+const LAST_RESORT: [&str; 2] = ["cpu", "reference"];
+
 /// A list of backends. The binary adds those that it was built with.
 #[derive(Clone)]
 pub struct Registry {
@@ -62,6 +65,14 @@ impl Registry {
                 }
             },
         })
+    }
+
+    /// What runs the ops that a backend lacks: `cpu`, or the reference backend where there is none. Those two are the last
+    /// resort themselves.
+    pub fn fallback(&self, chosen: &Target) -> Option<Target> {
+        let is_last = LAST_RESORT.contains(&chosen.name());
+        let mut last = LAST_RESORT.iter().filter(|_| !is_last);
+        last.find_map(|name| self.resolve(Some(name)).ok())
     }
 }
 

@@ -17,8 +17,9 @@ use pteron_ir::verify::verify_module;
 use pteron_ir::{Graph, Module};
 use pteron_runtime::backend::{Backend, Support};
 use pteron_runtime::reference::Reference;
-use pteron_runtime::{DataFile, Options, Precision, Program, knows_operator};
+use pteron_runtime::{DataFile, Options, Precision, Program, WithFallback, knows_operator};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Check a file and report everything that is wrong with it
 ///
@@ -42,7 +43,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = arguments.engine.options(Precision::Exact)?;
-    let backend = options.registry.resolve(options.backend.as_deref())?.backend;
+    let target = options.registry.resolve(options.backend.as_deref())?;
+    let backend: Arc<dyn Backend> = match options.registry.fallback(&target) {
+        Some(behind) => Arc::new(WithFallback::new(target, behind)),
+        None => target.backend,
+    };
     let path = &arguments.file;
     let data = arguments.data.iter().map(|path| read_data(path)).collect::<Result<Vec<_>, _>>()?;
     let file = match File::read(path) {

@@ -147,9 +147,19 @@ fn delegate(delegate: &pteron_runtime::DelegateInfo) -> Delegate {
         payload_bytes: delegate.payload_bytes,
         nodes: ops.values().sum(),
         ops,
-        fallbacks: delegate.fallbacks.iter().map(|(op, why)| ((*op).to_owned(), why.to_string())).collect(),
+        fallbacks: delegate.fallbacks.iter().map(|(op, by)| ((*op).to_owned(), fallback(by))).collect(),
+        pieces: delegate.pieces.as_ref().map(pieces),
         joined: delegate.joined,
     }
+}
+
+fn fallback(by: &pteron_runtime::Fallback) -> Fallback {
+    Fallback { backend: by.backend.to_owned(), nodes: by.nodes, reason: by.lack.to_string() }
+}
+
+fn pieces(pieces: &pteron_runtime::Pieces) -> Pieces {
+    let list = pieces.list.iter().map(|&(backend, nodes)| Piece { backend: backend.to_owned(), nodes });
+    Pieces { list: list.collect(), crossing_values: pieces.values, crossing_bytes: pieces.bytes }
 }
 
 /// A value as JSON; tensors become the list of their elements, row by row.
@@ -300,6 +310,7 @@ fn table_delegate(pte: &Pte, delegate: &pteron_format::pte::BackendDelegate, lim
         nodes: ops.values().sum(),
         ops,
         fallbacks: IndexMap::new(),
+        pieces: None,
         joined: None,
     }
 }

@@ -91,11 +91,37 @@ pub(crate) struct Delegate {
     pub(crate) nodes: usize,
     /// Nodes by op, most frequent first.
     pub(crate) ops: IndexMap<String, usize>,
-    /// Ops that the backend leaves to the reference backend, with the reason.
-    pub(crate) fallbacks: IndexMap<String, String>,
+    /// Ops that the backend does not run itself.
+    pub(crate) fallbacks: IndexMap<String, Fallback>,
+    /// The graphs that it runs as, where it is cut at ops that the backend lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pieces: Option<Pieces>,
     /// The delegate that it is run as a part of, where several were joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) joined: Option<usize>,
+}
+
+/// Who runs an op that the backend does not.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fallback {
+    pub(crate) backend: String,
+    pub(crate) nodes: usize,
+    pub(crate) reason: String,
+}
+
+/// A delegate that several backends run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pieces {
+    pub(crate) list: Vec<Piece>,
+    /// Values that cross between backends in a run, and their most bytes.
+    pub(crate) crossing_values: usize,
+    pub(crate) crossing_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Piece {
+    pub(crate) backend: String,
+    pub(crate) nodes: usize,
 }
 
 /// Constants of one dtype.

@@ -1,6 +1,6 @@
 //! An [`Overview`] as text: tables first, since people look before they read.
 
-use super::{Argument, Bound, Memory, Method, Overview, ProgramOverview, Weights};
+use super::{Argument, Bound, Fallback, Memory, Method, Overview, Pieces, ProgramOverview, Weights};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table, bar, count, size};
 
@@ -86,8 +86,11 @@ fn render_method(method: &Method, out: &mut Output) -> Result<(), Failure> {
             out.line(format!("    runs as one graph with {part}"))?;
         }
         counts(&delegate.ops, out)?;
-        for (op, reason) in &delegate.fallbacks {
-            out.line(format!("    {op} runs on the reference backend: {reason}"))?;
+        for (op, Fallback { backend, nodes, reason }) in &delegate.fallbacks {
+            out.line(format!("    {op} ({}) runs on {backend}: {reason}", count(*nodes, "node")))?;
+        }
+        if let Some(pieces) = &delegate.pieces {
+            render_pieces(pieces, out)?;
         }
     }
     if !method.portable.is_empty() {
@@ -95,6 +98,21 @@ fn render_method(method: &Method, out: &mut Output) -> Result<(), Failure> {
         counts(&method.portable, out)?;
     }
     Ok(())
+}
+
+/// Who runs a delegate that is cut, and what the cuts cost.
+fn render_pieces(pieces: &Pieces, out: &mut Output) -> Result<(), Failure> {
+    let mut nodes: indexmap::IndexMap<&str, usize> = indexmap::IndexMap::new();
+    for piece in &pieces.list {
+        *nodes.entry(&piece.backend).or_default() += piece.nodes;
+    }
+    let nodes: Vec<String> =
+        nodes.iter().map(|(backend, nodes)| format!("{} on {backend}", count(*nodes, "node"))).collect();
+    out.line(format!("    runs in {}: {}", count(pieces.list.len(), "piece"), nodes.join(", ")))?;
+    let bytes =
+        pieces.crossing_bytes.map_or("of any size".to_owned(), |bytes| format!("at most {}", size(bytes)));
+    let values = count(pieces.crossing_values, "value");
+    out.line(format!("    {values} a run cross between them, {bytes}"))
 }
 
 /// Inputs and outputs with their types and bounds.

@@ -1,6 +1,7 @@
 //! What a program says about itself: methods, their inputs and outputs, delegates, buffers.
 
 use crate::backend::{BufferId, GraphId, Lack};
+use crate::fallback::Pieces;
 use indexmap::IndexMap;
 use pteron_ir::Module;
 use pteron_tensor::DType;
@@ -66,10 +67,23 @@ pub struct DelegateInfo {
     pub ops: IndexMap<&'static str, usize>,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// Ops that the backend leaves to the reference backend, with the reason.
-    pub fallbacks: IndexMap<&'static str, Lack>,
+    /// Ops that the chosen backend does not run itself.
+    pub fallbacks: IndexMap<&'static str, Fallback>,
     /// The first of the delegates that it was joined with, by number, where it was.
     pub joined: Option<usize>,
+    /// What it, and those that are joined to it, run as, where the chosen backend does not run all of it.
+    pub pieces: Option<Pieces>,
+}
+
+/// Who runs an op that the chosen backend does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fallback {
+    /// The backend.
+    pub backend: &'static str,
+    /// What the chosen one lacks.
+    pub lack: Lack,
+    /// How many nodes there are.
+    pub nodes: usize,
 }
 
 /// A buffer that every session keeps.

@@ -6,17 +6,18 @@
 //! between, and nobody else calls the delegate. Numbers of graphs stay: the joined graph takes the first one's, the others
 //! are left empty. Buffers keep their names by [`DelegateGraph::origins`].
 
+mod operators;
+mod sizes;
+
 use super::method::{Instruction, Method, ValuePlan};
 use super::tensors::TensorPlan;
-use super::translate::{self, Operand};
 use super::uses::{Span, Uses};
 use crate::Weights;
-use crate::backend::{Backend, DelegateGraph, GraphId, ProgramGraphs, Support};
-use pteron_ir::{
-    Buffer, Constant, Dim, Graph, Input, Module, Node, Op, Output, Ssa, Symbol, TensorType, Type, ValueId,
-    infer, verify_module,
-};
-use pteron_tensor::element_count;
+use crate::backend::{Backend, DelegateGraph, GraphId, ProgramGraphs};
+use operators::program_name;
+use pteron_ir::{Buffer, Constant, Dim, Graph, Input, Module, Output, Symbol, Type, ValueId, verify_module};
+use pteron_tensor::{HostTensor, element_count};
+use sizes::{Sizes, substituted};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -70,14 +71,15 @@ pub(super) fn join(
         }
         joined.graphs[first.0].module = group.module;
         joined.graphs[first.0].origins = group.origins;
-        constants.insert(first, group.constants);
+        constants.insert(first, (group.constants, group.program));
     }
     let mut taken = Weights::new(graphs.graphs.len());
     for (index, graph) in joined.graphs.iter().enumerate() {
         let id = GraphId(index);
         match constants.get(&id) {
-            Some(list) => {
-                list.iter().for_each(|(from, name, new)| taken.share(id, new, (weights, *from, name)))
+            Some((list, program)) => {
+                list.iter().for_each(|(from, name, new)| taken.share(id, new, (weights, *from, name)));
+                program.iter().for_each(|(name, tensor)| taken.add_stored(id, name, tensor.clone()));
             }
             None => {
                 let names = graph.module.main.constants.iter().map(|constant| &constant.name);
@@ -110,6 +112,8 @@ struct Finished {
     origins: Vec<(usize, String)>,
     /// Whose each constant was, by which name, and its name now.
     constants: Vec<(GraphId, String, String)>,
+    /// Constants of the program, by their names now.
+    program: Vec<(String, HostTensor)>,
 }
 
 fn groups(
@@ -131,6 +135,12 @@ fn groups(
         if let (Some(group), Instruction::Kernel { operator, inputs, outs }) = (&mut open, step)
             && !targets.contains(&place)
             && group.add_operator(operator.name, inputs, outs, backend).is_some()
+        {
+            continue;
+        }
+        if let (Some(group), Instruction::Free { value }) = (&mut open, step)
+            && !targets.contains(&place)
+            && group.add_free(*value, chain, place).is_some()
         {
             continue;
         }
@@ -188,6 +198,8 @@ struct Behind {
     inputs: usize,
     nodes: usize,
     written: usize,
+    constants: usize,
+    program: usize,
 }
 
 /// Delegates that are being joined.
@@ -207,6 +219,8 @@ struct Group<'a> {
     written: Vec<(usize, Output)>,
     origins: Vec<(usize, String)>,
     constants: Vec<(GraphId, String, String)>,
+    /// Constants of the program that operators read, with what they are in the graph.
+    program: Vec<(usize, ValueId)>,
     /// Names of constants and buffers that are taken.
     names: HashSet<String>,
 }
@@ -225,6 +239,7 @@ impl<'a> Group<'a> {
             written: Vec::new(),
             origins: Vec::new(),
             constants: Vec::new(),
+            program: Vec::new(),
             names: HashSet::new(),
         }
     }
@@ -234,7 +249,7 @@ impl<'a> Group<'a> {
         let from = &member.graph.module.main;
         let is_full = self.written.len() + member.outputs.len() > MOST_VALUES
             || self.inputs.len() + member.inputs.len() > MOST_VALUES;
-        if is_full || from.body.nodes.iter().any(has_block) || from.has_internal_ops() {
+        if is_full || from.has_internal_ops() {
             return None;
         }
         let mut sizes = Sizes { to: &self.graph, from, by: vec![None; from.symbols.len()] };
@@ -266,8 +281,7 @@ impl<'a> Group<'a> {
         self.add_boundary(member, &new);
         for node in &from.body.nodes {
             let mut node = node.clone();
-            renumber(&mut node.op, &new);
-            node.results.iter_mut().for_each(|result| *result = new(*result));
+            node.for_each_value_mut(&mut |value| *value = new(*value));
             self.graph.body.nodes.push(node);
         }
         for (&value, output) in member.outputs.iter().zip(&from.outputs) {
@@ -280,77 +294,16 @@ impl<'a> Group<'a> {
         Some(())
     }
 
-    /// Adds a portable operator as a node; it stays only if another delegate follows. `None` where there is no node that
-    /// means the same, and nothing is changed.
-    fn add_operator(
-        &mut self,
-        name: &str,
-        inputs: &[usize],
-        outs: &[usize],
-        backend: &dyn Backend,
-    ) -> Option<()> {
-        let [out] = outs else { return None };
-        if self.written.len() >= MOST_VALUES || self.inputs.len() + inputs.len() > MOST_VALUES {
-            return None;
-        }
-        let before = self.mark();
-        let added = self.try_operator(name, inputs, *out, backend);
-        match added {
-            Some(()) => {
-                self.steps += 1;
-                self.behind.get_or_insert(before);
-            }
-            None => self.cut(&before),
-        }
-        added
-    }
-
-    fn try_operator(
-        &mut self,
-        name: &str,
-        inputs: &[usize],
-        out: usize,
-        backend: &dyn Backend,
-    ) -> Option<()> {
-        let operands = inputs.iter().map(|&value| match &self.method.values[value] {
-            ValuePlan::Tensor(plan) => Some(Operand::Tensor(match self.source(value)? {
-                Some(inside) => inside,
-                None => self.take(value, plan)?,
-            })),
-            _ => translate::fixed(&self.method.values, value, |value| self.uses.is_fixed(value))
-                .map(Operand::Fixed),
-        });
-        let operands = operands.collect::<Option<Vec<Operand>>>()?;
-        let op = translate::node(name, &operands, |value| self.graph.ty(value).cloned())?;
-        let types = infer(&op, &self.graph.values, &mut self.graph.symbols).ok()?;
-        let [ty] = <[Type; 1]>::try_from(types).ok()?;
-        if !self.always_fits(out, &ty) || backend.supports(&op, &self.graph.values) != Support::Native {
-            return None;
-        }
-        let value = self.graph.add_value(ty.clone());
-        self.graph.body.nodes.push(Node { op, results: vec![value], place: None });
-        self.written.push((out, Output { name: String::new(), value, ty }));
-        Some(())
-    }
-
-    /// A tensor from outside, where its sizes are known and it lies in memory as it is read.
-    fn take(&mut self, value: usize, plan: &TensorPlan) -> Option<ValueId> {
-        let is_plain = plan.order.iter().copied().eq(0..plan.order.len() as u8);
-        if plan.dynamic || !is_plain {
-            return None;
-        }
-        self.inputs.push(value);
-        Some(self.graph.add_input("", Type::Tensor(TensorType::known(plan.dtype, &plan.sizes))))
-    }
-
     fn mark(&self) -> Behind {
-        let Graph { values, inputs, body, .. } = &self.graph;
+        let Graph { values, inputs, body, constants, .. } = &self.graph;
         Behind {
             steps: self.steps,
             values: values.len(),
             inputs: inputs.len(),
             nodes: body.nodes.len(),
             written: self.written.len(),
+            constants: constants.len(),
+            program: self.program.len(),
         }
     }
 
@@ -361,6 +314,10 @@ impl<'a> Group<'a> {
         self.graph.inputs.truncate(to.inputs);
         self.inputs.truncate(to.inputs);
         self.graph.body.nodes.truncate(to.nodes);
+        self.graph.constants.drain(to.constants..).for_each(|constant| {
+            self.names.remove(&constant.name);
+        });
+        self.program.truncate(to.program);
         self.written.truncate(to.written);
     }
 
@@ -488,81 +445,13 @@ impl<'a> Group<'a> {
         };
         let call = Instruction::Delegate { number, graph: self.ids[0], inputs: self.inputs, outputs: values };
         let (origins, constants) = (self.origins, self.constants);
-        Some(Finished { places, ids: self.ids, module: Arc::new(module), call, origins, constants })
-    }
-}
-
-fn has_block(node: &Node) -> bool {
-    let mut found = false;
-    node.for_each_block(|_| found = true);
-    found
-}
-
-fn renumber(op: &mut Op<Ssa>, new: &impl Fn(ValueId) -> ValueId) {
-    op.for_each_field_mut(|_, mut field| {
-        field.for_each_tensor(&mut |value: &mut ValueId| *value = new(*value));
-        field.for_each_scalar(&mut |value: &mut ValueId| *value = new(*value));
-    });
-}
-
-/// What the symbols of a delegate's graph are in the joined one.
-struct Sizes<'g> {
-    to: &'g Graph,
-    from: &'g Graph,
-    by: Vec<Option<Dim>>,
-}
-
-impl Sizes<'_> {
-    /// Settles symbols so that a value of the joined graph is of the type that the delegate takes; `None` where it is not.
-    fn unify(&mut self, given: &Type, wanted: &Type) -> Option<()> {
-        match (given, wanted) {
-            (Type::Tensor(given), Type::Tensor(wanted)) => {
-                (given.dtype == wanted.dtype && given.shape.len() == wanted.shape.len()).then_some(())?;
-                given
-                    .shape
-                    .iter()
-                    .zip(&wanted.shape)
-                    .try_for_each(|(given, wanted)| self.unify_dim(given, wanted))
+        let program = self.program.iter().filter_map(|(value, _)| match &self.method.values[*value] {
+            ValuePlan::Tensor(TensorPlan { constant: Some(tensor), .. }) => {
+                Some((program_name(*value), tensor.clone()))
             }
-            (Type::Int(given), Type::Int(wanted)) => self.unify_dim(given, wanted),
-            (given, wanted) => (given == wanted).then_some(()),
-        }
+            _ => None,
+        });
+        let (program, module) = (program.collect(), Arc::new(module));
+        Some(Finished { places, ids: self.ids, module, call, origins, constants, program })
     }
-
-    fn unify_dim(&mut self, given: &Dim, wanted: &Dim) -> Option<()> {
-        if let Some(symbol) = wanted.as_symbol()
-            && let Some(slot @ None) = self.by.get_mut(symbol.0 as usize)
-        {
-            // The delegate would refuse what is larger than it declares.
-            let fits = match self.from.symbols.get(symbol)?.max {
-                Some(max) => self.to.symbols.upper(given).is_some_and(|most| most <= max),
-                None => true,
-            };
-            *slot = fits.then(|| given.clone());
-            return fits.then_some(());
-        }
-        let by: Option<Vec<Dim>> =
-            wanted.parts().1.iter().map(|(symbol, _)| self.by.get(symbol.0 as usize)?.clone()).collect();
-        let mut terms = by?.into_iter();
-        (replaced(wanted, |_| terms.next())? == *given).then_some(())
-    }
-}
-
-/// An expression with its symbols replaced.
-fn replaced(dim: &Dim, mut by: impl FnMut(Symbol) -> Option<Dim>) -> Option<Dim> {
-    let (constant, terms) = dim.parts();
-    terms.iter().try_fold(Dim::known(constant), |sum, &(symbol, factor)| sum.add(&by(symbol)?.scale(factor)?))
-}
-
-fn substituted(ty: &Type, by: &[Dim]) -> Option<Type> {
-    let dim = |dim: &Dim| replaced(dim, |symbol| by.get(symbol.0 as usize).cloned());
-    Some(match ty {
-        Type::Tensor(tensor) => {
-            let mut tensor = tensor.clone();
-            tensor.shape = tensor.shape.iter().map(dim).collect::<Option<_>>()?;
-            Type::Tensor(tensor)
-        }
-        Type::Int(int) => Type::Int(dim(int)?),
-        other => other.clone(),
-    })
 }

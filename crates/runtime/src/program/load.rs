@@ -9,13 +9,15 @@ use super::join;
 use super::metadata;
 use super::method::{Method, Source, ValuePlan, operator_name};
 use super::tensors::TensorPlan;
-use super::{BufferInfo, DelegateInfo, Inner, MethodInfo, Options};
+use super::{BufferInfo, DelegateInfo, Fallback, Inner, MethodInfo, Options};
 use crate::backend::{
-    Backend, BufferId, DelegateGraph, GraphId, Lack, LoadMode, LoadOptions, ProgramGraphs, Scope, Support,
+    Backend, BufferId, DelegateGraph, GraphId, LoadMode, LoadOptions, Loaded, ProgramGraphs, Scope, Support,
 };
 use crate::error::UnsupportedOp;
+use crate::fallback::WithFallback;
 use crate::reference::Reference;
 use crate::reference::interpret::show_place;
+use crate::registry::Target;
 use crate::{Error, Result, VerifiedGraphs, VerifiedProgram, Weights};
 use indexmap::IndexMap;
 use pteron_format::payload::Payload;
@@ -60,7 +62,8 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     let graphs = VerifiedGraphs::new(ProgramGraphs { file: files.name.clone(), graphs })?;
 
     let target = options.registry.resolve(options.backend.as_deref())?;
-    let fallbacks = plan_ops(&graphs, target.backend.as_ref())?;
+    let behind = options.registry.fallback(&target);
+    let fallbacks = plan_ops(&graphs, &target, behind.as_ref())?;
     let mut weights = gather_weights(files, &graphs)?;
     init::run_all(&graphs, &mut weights, limits)?;
 
@@ -89,8 +92,9 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
                     ops: count_ops(&delegate.module),
                     module: delegate.module,
                     payload_bytes: delegate.payload_bytes,
-                    fallbacks: fallbacks.get(&id).cloned().unwrap_or_default(),
+                    fallbacks: fallbacks.by_graph.get(&id).cloned().unwrap_or_default(),
                     joined: None,
+                    pieces: None,
                 })
                 .collect(),
         };
@@ -121,7 +125,13 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         }
         None => VerifiedProgram::new(graphs.clone(), weights.clone())?,
     };
-    let loaded = target.backend.load(target.device.id, &verified, &load_options)?;
+    let loaded = match behind.filter(|_| fallbacks.is_divided) {
+        Some(behind) => {
+            load_divided(WithFallback::new(target.clone(), behind), &verified, &load_options, &mut infos)?
+        }
+        // Most programs have nothing to divide, and are not looked at once more.
+        None => target.backend.load(target.device.id, &verified, &load_options)?,
+    };
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
     let buffer_infos = list_buffers(&graphs, &buffers);
     Ok(Inner {
@@ -194,32 +204,44 @@ fn read_delegate(
     Ok(Delegate { module, payload_bytes })
 }
 
-/// By graph: the ops that the backend leaves to another, and why.
-type Fallbacks = HashMap<GraphId, IndexMap<&'static str, Lack>>;
+/// What the chosen backend does not run itself.
+#[derive(Default)]
+struct Fallbacks {
+    by_graph: HashMap<GraphId, IndexMap<&'static str, Fallback>>,
+    /// Whether graphs have to be cut for it.
+    is_divided: bool,
+}
 
-/// Asks the backend about every node. What it leaves to the reference is noted; what neither runs is an error now. Init
-/// graphs are the reference's.
-fn plan_ops(graphs: &ProgramGraphs, backend: &dyn Backend) -> Result<Fallbacks> {
+/// Asks the backend about every node. What it leaves to the reference, and what the one behind it runs, is noted; what
+/// nobody runs is an error now. Init graphs are the reference's.
+fn plan_ops(graphs: &ProgramGraphs, target: &Target, behind: Option<&Target>) -> Result<Fallbacks> {
     let reference = Reference::default();
-    let mut fallbacks = Fallbacks::new();
+    let mut fallbacks = Fallbacks::default();
     for (index, graph) in graphs.graphs.iter().enumerate() {
         let module = &graph.module;
-        let init = module.init.iter().map(|init| (init, &reference as &dyn Backend));
-        for (part, asked) in init.chain([(&module.main, backend)]) {
+        let init = module.init.iter().map(|init| (init, &reference as &dyn Backend, None));
+        for (part, asked, behind) in init.chain([(&module.main, target.backend.as_ref(), behind)]) {
             let mut refused = None;
             part.for_each_node(|node, _| {
-                let lack = match asked.supports(&node.op, &part.values) {
+                let runs = |backend: &dyn Backend| {
+                    !matches!(backend.supports(&node.op, &part.values), Support::No(_))
+                };
+                let (backend, lack) = match asked.supports(&node.op, &part.values) {
                     Support::Native => return,
-                    Support::No(lack) => lack,
-                    Support::Fallback(lack) => match reference.supports(&node.op, &part.values) {
-                        Support::Native => {
-                            fallbacks.entry(GraphId(index)).or_default().insert(node.op.spec().name, lack);
+                    Support::Fallback(lack) if runs(&reference) => (reference.name(), lack),
+                    Support::Fallback(lack) | Support::No(lack) => match behind {
+                        Some(behind) if runs(behind.backend.as_ref()) => {
+                            fallbacks.is_divided = true;
+                            (behind.name(), lack)
+                        }
+                        _ => {
+                            refused.get_or_insert((node, lack));
                             return;
                         }
-                        Support::Fallback(lack) | Support::No(lack) => lack,
                     },
                 };
-                refused = refused.take().or(Some((node, lack)));
+                let ops = fallbacks.by_graph.entry(GraphId(index)).or_default();
+                ops.entry(node.op.spec().name).or_insert(Fallback { backend, lack, nodes: 0 }).nodes += 1;
             });
             if let Some((node, reason)) = refused {
                 return Err(Error::UnsupportedOp(Box::new(UnsupportedOp {
@@ -227,7 +249,7 @@ fn plan_ops(graphs: &ProgramGraphs, backend: &dyn Backend) -> Result<Fallbacks> 
                     method: graph.method.clone(),
                     delegate: graph.delegate,
                     place: show_place(node),
-                    backend: backend.name().to_owned(),
+                    backend: target.name().to_owned(),
                     op: Printer::new(part).node(node).to_string(),
                     reason,
                 })));
@@ -235,6 +257,20 @@ fn plan_ops(graphs: &ProgramGraphs, backend: &dyn Backend) -> Result<Fallbacks> 
         }
     }
     Ok(fallbacks)
+}
+
+/// Loads a program that two backends run, and notes what runs where.
+fn load_divided(
+    backend: WithFallback,
+    program: &VerifiedProgram,
+    options: &LoadOptions,
+    infos: &mut [MethodInfo],
+) -> Result<Arc<dyn Loaded>> {
+    let division = backend.divide(program)?;
+    for delegate in infos.iter_mut().flat_map(|info| &mut info.delegates) {
+        delegate.pieces = backend.pieces(&division, delegate.graph);
+    }
+    backend.load_divided((program, division), options)
 }
 
 /// The data of every constant, by key: from the `.ptd` files first, then from the program.

@@ -17,7 +17,7 @@ mod uses;
 
 pub(crate) use arguments::check as check_input;
 pub(crate) use buffers::ProgramBuffer;
-pub use info::{Argument, ArgumentKind, Bound, BufferInfo, DelegateInfo, MethodInfo};
+pub use info::{Argument, ArgumentKind, Bound, BufferInfo, DelegateInfo, Fallback, MethodInfo};
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 /// Values at one place that are looked at before what lies there counts as read.
 const MOST_ALIASES: usize = 256;
+/// Members of lists that are noted where the lists are read; those of further lists count as read at any time.
+const MOST_MEMBERS: usize = 1 << 20;
 
 /// Where a planned tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +35,11 @@ pub(super) struct Uses {
     events: Vec<Vec<(usize, bool)>>,
     /// The place of each chain's first instruction.
     starts: Vec<usize>,
-    /// Values of lists, and those that lie where a buffer is kept: read at any time.
+    /// Values that lie where a buffer is kept, and members of lists that were too many: read at any time.
     always: Vec<bool>,
+    /// Members of lists that may still be noted, and the lists that were too many.
+    members: usize,
+    wide: HashSet<usize>,
     /// By value: whether the caller gives it.
     given: Vec<bool>,
     /// Whether instructions may be run in another order than that in which they stand.
@@ -60,7 +65,17 @@ impl Uses {
         let (events, always) = (vec![Vec::new(); count], vec![false; count]);
         let mut given = vec![false; count];
         method.inputs.iter().for_each(|&value| given[value] = true);
-        let mut uses = Uses { events, starts: Vec::new(), always, given, jumps: false, spans, sorted };
+        let mut uses = Uses {
+            events,
+            starts: Vec::new(),
+            always,
+            members: MOST_MEMBERS,
+            wide: HashSet::new(),
+            given,
+            jumps: false,
+            spans,
+            sorted,
+        };
         let mut at = 0;
         for chain in &method.chains {
             uses.starts.push(at);
@@ -69,29 +84,52 @@ impl Uses {
                 match step {
                     // What is grown is read, too.
                     Instruction::Kernel { inputs, .. } => {
-                        inputs.iter().for_each(|&value| uses.events[value].push((at, true)));
+                        inputs.iter().for_each(|&value| uses.read(method, value, at));
                     }
-                    other => other.for_each_read(|value| uses.events[value].push((at, true))),
+                    other => other.for_each_read(|value| uses.read(method, value, at)),
                 }
                 step.for_each_written(|value| uses.events[value].push((at, false)));
                 at += 1;
             }
         }
-        method.outputs.iter().for_each(|&value| uses.events[value].push((at, true)));
+        method.outputs.iter().for_each(|&value| uses.read(method, value, at));
         let kept: HashSet<_> = method.buffers.iter().map(|(place, _)| *place).collect();
         for (value, plan) in method.values.iter().enumerate() {
-            match plan {
-                ValuePlan::Tensors(items) => {
-                    items.iter().flatten().for_each(|&item| uses.always[item] = true)
-                }
-                ValuePlan::Ints(items) => items.iter().for_each(|&item| uses.always[item] = true),
-                ValuePlan::Tensor(TensorPlan { place: Some(place), .. }) if kept.contains(place) => {
-                    uses.always[value] = true;
-                }
-                _ => {}
+            if let ValuePlan::Tensor(TensorPlan { place: Some(place), .. }) = plan
+                && kept.contains(place)
+            {
+                uses.always[value] = true;
             }
         }
         uses
+    }
+
+    /// Notes that a value is read; of a list, its members are.
+    fn read(&mut self, method: &Method, value: usize, at: usize) {
+        self.events[value].push((at, true));
+        let items: Vec<usize> = match &method.values[value] {
+            // A list whose members count as read at any time has nothing to add.
+            _ if self.wide.contains(&value) => return,
+            ValuePlan::Tensors(items) => items.iter().flatten().copied().collect(),
+            ValuePlan::Ints(items) => items.clone(),
+            ValuePlan::Tensor(_) | ValuePlan::Value(_) => return,
+        };
+        match self.members.checked_sub(items.len()) {
+            Some(left) => {
+                self.members = left;
+                items.into_iter().for_each(|item| self.events[item].push((at, true)));
+            }
+            None => {
+                self.wide.insert(value);
+                items.into_iter().for_each(|item| self.always[item] = true);
+            }
+        }
+    }
+
+    /// Whether anything is done with a value behind an instruction, in whatever order instructions are run.
+    pub(super) fn is_used_after(&self, value: usize, chain: usize, place: usize) -> bool {
+        let at = self.starts[chain] + place;
+        self.jumps || self.always[value] || self.events[value].last().is_some_and(|(last, _)| *last > at)
     }
 
     /// Whether a value is what the file says, whatever is run.

@@ -2,6 +2,7 @@
 
 mod contract;
 mod joined;
+mod operators;
 mod panics;
 mod programs;
 mod sessions;

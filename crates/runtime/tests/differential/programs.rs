@@ -6,12 +6,13 @@
 //! rounds by its nature (products with quantised weights, rotary embeddings, attention), which is held to a share of
 //! the largest element.
 
-use super::session::{self, Constants};
+use super::session::{self, Constants, Way};
 pub(crate) use super::tally::Tally;
 use super::{Difference, Source};
 use pteron_ir::op::{IndexArg, IntArg, OffsetArg};
 use pteron_ir::{Builder, Dim, Graph, Op, Output, Ssa, TensorType, Type, ValueId};
 use pteron_runtime::backend::Backend;
+use pteron_runtime::reference::Reference;
 use pteron_tensor::DType;
 
 /// Nodes of one graph, nested ones counted.
@@ -32,12 +33,29 @@ const SCHEMES: [(i32, i32); 2] = [(8, 32), (4, 64)];
 
 /// Builds a program out of bytes and leads a session of it on a backend and on the reference.
 pub(crate) fn check_program(bytes: &[u8], backend: &dyn Backend) -> Result<Tally, Difference> {
+    check(bytes, Way::Close, [&Reference::default(), backend])
+}
+
+/// The same on two backends of any kind, which give the same bytes; in the end several sessions of it run together on the
+/// second, and each has what it has alone.
+pub(crate) fn check_program_exactly(bytes: &[u8], backends: [&dyn Backend; 2]) -> Result<Tally, Difference> {
+    check(bytes, Way::Exact, backends)
+}
+
+fn check(bytes: &[u8], way: Way, backends: [&dyn Backend; 2]) -> Result<Tally, Difference> {
     let mut source = Source::new(bytes);
     let dtype = source.pick(&[DType::F32, DType::F32, DType::BF16, DType::F16]);
     let count = 1 + usize::from(source.byte().is_multiple_of(3));
     let mut has = Has::default();
     let graphs: Vec<Graph> = (0..count).map(|_| Maker::new(&mut source, dtype).make(&mut has)).collect();
-    let led = session::lead(&mut source, &graphs, &Constants::new(dtype), backend).map_err(|problem| {
+    let constants = Constants::new(dtype);
+    let led = session::lead(&mut source, &graphs, &constants, (way, backends)).and_then(|led| {
+        if way == Way::Exact {
+            session::side_by_side(&mut source, &graphs, &constants, backends[1])?;
+        }
+        Ok(led)
+    });
+    let led = led.map_err(|problem| {
         let shown: Vec<String> = graphs.iter().map(ToString::to_string).collect();
         Difference(format!("{problem}, of\n{}", shown.join("\n")))
     })?;

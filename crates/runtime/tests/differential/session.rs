@@ -5,8 +5,7 @@ use super::graphs::{Trial, buffer};
 use super::programs::{HEAD, PACKED, POSITIONS};
 use super::{Source, close, of_numbers};
 use pteron_ir::{Graph, Type};
-use pteron_runtime::backend::{Backend, GraphId, RunControl, Snapshot, StateOptions, Step, Trace};
-use pteron_runtime::reference::Reference;
+use pteron_runtime::backend::{Backend, Call, GraphId, RunControl, Snapshot, StateOptions, Step, Trace};
 use pteron_runtime::{CacheLayer, CacheSpec, Value};
 use pteron_tensor::{DType, HostTensor};
 use std::sync::Arc;
@@ -65,33 +64,46 @@ struct Side {
     snapshot: Option<Arc<dyn Snapshot>>,
 }
 
-/// Leads a session of a program on the reference backend and on another; what they do not agree on.
+/// How two backends agree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Up to a share of the largest element.
+    Close,
+    /// In every bit.
+    Exact,
+}
+
+fn options() -> StateOptions {
+    let layers = vec![CacheLayer { kv_heads: 2, head_dim: HEAD, window: None }];
+    let cache = Some(CacheSpec { capacity: POSITIONS, layers, max_write: None, dtype: None });
+    StateOptions { cache, seed: 7 }
+}
+
+/// Leads a session of a program on two backends; what they do not agree on.
 pub(super) fn lead(
     source: &mut Source<'_>,
     graphs: &[Graph],
     constants: &Constants,
-    backend: &dyn Backend,
+    (way, backends): (Way, [&dyn Backend; 2]),
 ) -> Result<Led, String> {
-    let layers = vec![CacheLayer { kv_heads: 2, head_dim: HEAD, window: None }];
-    let cache = Some(CacheSpec { capacity: POSITIONS, layers, max_write: None, dtype: None });
-    let options = StateOptions { cache, seed: 7 };
     let side = |backend: &dyn Backend| {
-        let trial = Trial::new(graphs, &constants.0, backend, &options).map_err(|error| error.to_string())?;
+        let trial =
+            Trial::new(graphs, &constants.0, backend, &options()).map_err(|error| error.to_string())?;
         Ok::<Side, String>(Side { trial, outputs: vec![Vec::new(); graphs.len()], snapshot: None })
     };
-    let mut sides = [side(&Reference::default())?, side(backend)?];
+    let mut sides = [side(backends[0])?, side(backends[1])?];
     let mut led = Led::default();
     for event in 0..MOST_EVENTS {
         let what = source.below(10);
         match what {
-            0..=3 => runs(source, graphs, &mut sides, &mut led, Runs { fails: false, kept: true }),
-            4 => runs(source, graphs, &mut sides, &mut led, Runs { fails: false, kept: false }),
-            5..=6 => runs(source, graphs, &mut sides, &mut led, Runs { fails: true, kept: true }),
+            0..=3 => runs(source, graphs, &mut sides, &mut led, Runs { fails: false, kept: true, way }),
+            4 => runs(source, graphs, &mut sides, &mut led, Runs { fails: false, kept: false, way }),
+            5..=6 => runs(source, graphs, &mut sides, &mut led, Runs { fails: true, kept: true, way }),
             7 => snapshots(&mut sides),
             8 => restores(&mut sides, &mut led),
             _ => writes(source, graphs, &mut sides),
         }
-        .and_then(|()| compare_buffers(graphs, &sides))
+        .and_then(|()| compare_buffers(graphs, &sides, way))
         .map_err(|problem| format!("event {event} of kind {what}: {problem}"))?;
     }
     Ok(led)
@@ -103,6 +115,7 @@ struct Runs {
     /// The last graph is given rows that are nowhere; it may not look at them.
     fails: bool,
     kept: bool,
+    way: Way,
 }
 
 /// One method: all graphs in order, as a whole or not at all.
@@ -128,7 +141,7 @@ fn runs(
         match (wanted, got) {
             (Ok(()), Ok(())) => {
                 led.runs += 1;
-                compare_outputs(&sides[0].outputs[at], &sides[1].outputs[at])
+                compare_outputs(&sides[0].outputs[at], &sides[1].outputs[at], way.way)
                     .map_err(|problem| format!("graph {at}: {problem}"))?;
             }
             (Err(_), Err(_)) => {
@@ -180,7 +193,77 @@ fn writes(source: &mut Source<'_>, graphs: &[Graph], sides: &mut [Side; 2]) -> R
     Ok(())
 }
 
-fn compare_outputs(wanted: &[Value], got: &[Value]) -> Result<(), String> {
+fn compare(wanted: &HostTensor, got: &HostTensor, way: Way) -> Result<(), String> {
+    match way {
+        Way::Close => close(wanted, got, 1e-3),
+        Way::Exact if wanted == got => Ok(()),
+        Way::Exact => close(wanted, got, 0.0).and(Err("only close".to_owned())),
+    }
+}
+
+/// Sessions of a program on one backend, one after the other and together: each gives and keeps the same, and one that fails
+/// leaves the others alone.
+pub(super) fn side_by_side(
+    source: &mut Source<'_>,
+    graphs: &[Graph],
+    constants: &Constants,
+    backend: &dyn Backend,
+) -> Result<(), String> {
+    const LANES: usize = 3;
+    let show = |error: pteron_runtime::Error| error.to_string();
+    let trial = Trial::new(graphs, &constants.0, backend, &options()).map_err(show)?;
+    let open =
+        || (0..LANES).map(|_| trial.loaded.new_state(&options())).collect::<pteron_runtime::Result<Vec<_>>>();
+    let (mut alone, mut together) = (open().map_err(show)?, open().map_err(show)?);
+    let control = RunControl::default();
+    for (at, graph) in graphs.iter().enumerate() {
+        // The second one of the last graph looks at rows that are nowhere, if it looks.
+        let fails = |lane: usize| lane == 1 && at + 1 == graphs.len();
+        let given: Vec<Vec<Value>> = (0..LANES)
+            .map(|lane| inputs(source, graph, together[lane].cached_tokens().unwrap_or(0), fails(lane)))
+            .collect();
+        let (mut wanted, mut got) = (vec![Vec::new(); LANES], vec![Vec::new(); LANES]);
+        let mut results = Vec::new();
+        for ((state, given), outputs) in alone.iter_mut().zip(&given).zip(&mut wanted) {
+            results.push(trial.loaded.run(GraphId(at), state.as_mut(), given, &control, outputs));
+        }
+        let lanes = together.iter_mut().zip(&given).zip(&mut got);
+        let mut calls: Vec<Call<'_>> = lanes
+            .map(|((state, inputs), outputs)| Call {
+                state: state.as_mut(),
+                inputs,
+                outputs,
+                control: &control,
+                result: Ok(()),
+            })
+            .collect();
+        let ticket = trial.loaded.submit(GraphId(at), &mut calls).map_err(show)?;
+        let mut ran: Vec<_> = calls.into_iter().map(|call| call.result).collect();
+        ticket.wait().into_iter().for_each(|(lane, error)| ran[lane] = Err(error));
+        for lane in 0..LANES {
+            match (&results[lane], &ran[lane]) {
+                (Ok(()), Ok(())) => {
+                    compare_outputs(&wanted[lane], &got[lane], Way::Exact)?;
+                    alone[lane].commit().and_then(|()| together[lane].commit()).map_err(show)?;
+                }
+                (Err(_), Err(_)) => {}
+                (alone, together) => {
+                    return Err(format!("lane {lane} alone: {alone:?}, and together: {together:?}"));
+                }
+            }
+        }
+        for (lane, (alone, together)) in alone.iter().zip(&together).enumerate() {
+            for kept in &graph.buffers {
+                let [wanted, got] = [alone, together].map(|state| state.read(&buffer(at, &kept.name)));
+                compare(&wanted.map_err(show)?, &got.map_err(show)?, Way::Exact)
+                    .map_err(|problem| format!("buffer `{}` of lane {lane}: {problem}", kept.name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compare_outputs(wanted: &[Value], got: &[Value], way: Way) -> Result<(), String> {
     if wanted.len() != got.len() {
         return Err(format!("{} outputs for {}", got.len(), wanted.len()));
     }
@@ -189,16 +272,16 @@ fn compare_outputs(wanted: &[Value], got: &[Value]) -> Result<(), String> {
         let (Some(wanted), Some(got)) = (wanted, got) else {
             return Err(format!("output {at} is no tensor"));
         };
-        close(&wanted, &got, 1e-3).map_err(|problem| format!("output {at}: {problem}"))?;
+        compare(&wanted, &got, way).map_err(|problem| format!("output {at}: {problem}"))?;
     }
     Ok(())
 }
 
-fn compare_buffers(graphs: &[Graph], sides: &[Side; 2]) -> Result<(), String> {
+fn compare_buffers(graphs: &[Graph], sides: &[Side; 2], way: Way) -> Result<(), String> {
     for (at, graph) in graphs.iter().enumerate() {
         for kept in &graph.buffers {
             let [wanted, got] = sides.each_ref().map(|side| side.trial.buffer(at, &kept.name));
-            close(&wanted, &got, 1e-3)
+            compare(&wanted, &got, way)
                 .map_err(|problem| format!("buffer `{}` of graph {at}: {problem}", kept.name))?;
         }
     }

@@ -5,8 +5,8 @@
 
 use pteron_format::pte::{
     AllocationDetails, BackendDelegate, BackendDelegateDataReference, Chain, DataLocation, DelegateCall,
-    EValue, ExecutionPlan, Instruction, JumpFalseCall, KernelCall, MoveCall, NamedData, Operator, Program,
-    SubsegmentOffsets, Tensor, TensorShapeDynamism,
+    EValue, ExecutionPlan, FreeCall, Instruction, JumpFalseCall, KernelCall, MoveCall, NamedData, Operator,
+    Program, SubsegmentOffsets, Tensor, TensorShapeDynamism,
 };
 use pteron_format::{List, Segment, WriteOptions, emit, pte};
 use pteron_ir::parse_module;
@@ -135,6 +135,21 @@ impl Method {
 
     pub(crate) fn move_value(&mut self, move_from: i32, move_to: i32) {
         self.steps.push(Instruction::Move(MoveCall { move_from, move_to }));
+    }
+
+    pub(crate) fn free(&mut self, value_index: i32) {
+        self.steps.push(Instruction::Free(FreeCall { value_index }));
+    }
+
+    /// A list of fixed integers.
+    pub(crate) fn ints(&mut self, items: &[i64]) -> i32 {
+        let items: Vec<i64> = items.iter().map(|&item| self.int(item).into()).collect();
+        self.value(EValue::IntList(items.into()))
+    }
+
+    /// A list of tensors.
+    pub(crate) fn tensors(&mut self, items: &[i32]) -> i32 {
+        self.value(EValue::TensorList(items.to_vec().into()))
     }
 
     /// Calls a delegate whose graph is given as text.

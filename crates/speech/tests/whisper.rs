@@ -125,26 +125,34 @@ fn windows_are_cut_where_times_meet() {
     // Two segments, and the beginning of a third that is heard again.
     assert_eq!(
         cut(&[20, 1, 70, 70, 2, 120, 120, 3], 20, 3000),
-        Cut { pieces: vec![piece(0.0, 1.0, &[20, 1, 70]), piece(1.0, 2.0, &[70, 2, 120])], advance: 200 }
+        Cut {
+            pieces: vec![piece(0.0, 1.0, &[20, 1, 70]), piece(1.0, 2.0, &[70, 2, 120])],
+            advance: 200,
+            ends_open: true
+        }
     );
     // A single time at the end: nothing is said behind it.
     assert_eq!(
         cut(&[20, 1, 70, 70, 2, 120], 20, 3000),
-        Cut { pieces: vec![piece(0.0, 1.0, &[20, 1, 70]), piece(1.0, 2.0, &[70, 2, 120])], advance: 3000 }
+        Cut {
+            pieces: vec![piece(0.0, 1.0, &[20, 1, 70]), piece(1.0, 2.0, &[70, 2, 120])],
+            advance: 3000,
+            ends_open: false
+        }
     );
     // No pair: one segment, up to the last time or to the end.
     assert_eq!(
         cut(&[20, 1, 2, 70], 20, 3000),
-        Cut { pieces: vec![piece(0.0, 1.0, &[20, 1, 2, 70])], advance: 3000 }
+        Cut { pieces: vec![piece(0.0, 1.0, &[20, 1, 2, 70])], advance: 3000, ends_open: false }
     );
     assert_eq!(
         cut(&[20, 1, 2], 20, 1234),
-        Cut { pieces: vec![piece(0.0, 12.34, &[20, 1, 2])], advance: 1234 }
+        Cut { pieces: vec![piece(0.0, 12.34, &[20, 1, 2])], advance: 1234, ends_open: true }
     );
     // Times beyond the window, and times that go nowhere, do not leave it and do not stay.
     assert_eq!(cut(&[20, 1, 1500, 1500, 2], 20, 100).advance, 100);
     assert_eq!(cut(&[20, 20, 1], 20, 500).advance, 500);
-    assert_eq!(cut(&[], 20, 700), Cut { pieces: vec![piece(0.0, 7.0, &[])], advance: 700 });
+    assert_eq!(cut(&[], 20, 700), Cut { pieces: vec![piece(0.0, 7.0, &[])], advance: 700, ends_open: true });
 }
 
 #[test]
@@ -306,4 +314,103 @@ fn a_language_that_nobody_knows_is_refused() {
     let settings = Settings { task: Task::Translate, ..known("en") };
     assert_eq!(run(&mut parrot, 1, settings).unwrap().1, "en");
     assert!(parrot.prompts.iter().any(|prompt| prompt.ends_with(&[11, 12, 14])), "{:?}", parrot.prompts);
+}
+
+mod words {
+    use super::{Measures, tokenizer};
+    use pteron_speech::whisper::Segment;
+    use pteron_speech::whisper::words::{Scores, Timing, cheapest, place, split, timed, token_places};
+
+    #[test]
+    fn the_cheapest_way_goes_through_the_valleys() {
+        #[rustfmt::skip]
+        let costs = [
+            0.0, 0.0, 9.0, 9.0, 9.0,
+            9.0, 9.0, 0.0, 9.0, 9.0,
+            9.0, 9.0, 9.0, 0.0, 0.0,
+        ];
+        assert_eq!(cheapest(&costs, 5), [(0, 0), (0, 1), (1, 2), (2, 3), (2, 4)]);
+        assert_eq!(cheapest(&[1.0; 3], 1), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(cheapest(&[1.0; 3], 3), [(0, 0), (0, 1), (0, 2)]);
+        assert_eq!(cheapest(&[], 3), []);
+    }
+
+    /// Heads that look at a band of places, each token at its own.
+    fn scores(bands: &[std::ops::Range<usize>], places: usize) -> Scores {
+        let row = |band: &std::ops::Range<usize>| {
+            let band = band.clone();
+            (0..places).map(move |place| if band.contains(&place) { 6.0 } else { 0.0 })
+        };
+        let head: Vec<f32> = bands.iter().flat_map(row).collect();
+        Scores { heads: vec![head.clone(), head], places }
+    }
+
+    #[test]
+    fn tokens_begin_where_their_heads_begin_to_look() {
+        let bands = [0..1, 0..20, 20..50, 50..80, 80..100];
+        let found = token_places(&scores(&bands, 100), 5, 1, 100);
+        for (found, band) in found.iter().zip(&bands[1..]) {
+            assert!(found.abs_diff(band.start) <= 3, "{found} for {band:?}");
+        }
+        // Places without sound do not count, and nothing at all is no reason to fail.
+        assert!(token_places(&scores(&bands, 100), 5, 1, 60).iter().all(|&place| place < 60));
+        assert_eq!(token_places(&Scores::default(), 3, 1, 100), [0, 0]);
+        assert_eq!(token_places(&scores(&bands, 100), 5, 1, 0), [0; 4]);
+        let broken = Scores { heads: vec![vec![f32::NAN; 500]], places: 100 };
+        assert_eq!(token_places(&broken, 5, 1, 100).len(), 4);
+    }
+
+    #[test]
+    fn words_begin_with_spaces_and_marks() {
+        let tokenizer = tokenizer();
+        let id = |text: &str| tokenizer.id_of(text).unwrap();
+        let tokens: Vec<u32> = ["a", "b", " ", "c", "a", ".", " ", "b"].iter().map(|text| id(text)).collect();
+        let words = |language| split(&tokenizer, &tokens, language);
+        let spaced = [("ab", 2), (" ca", 3), (".", 1), (" b", 2)];
+        assert_eq!(words("en"), spaced.map(|(word, count)| (word.to_owned(), count)));
+        assert_eq!(words("ja").len(), 8);
+    }
+
+    fn segment(start: f64, end: f64, tokens: &[u32]) -> Segment {
+        Segment {
+            start,
+            end,
+            text: String::new(),
+            tokens: tokens.to_vec(),
+            temperature: 0.0,
+            measures: Measures { compression: 1.0, log_probability: 0.0, no_speech: 0.0 },
+            words: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn words_go_to_their_segments_with_their_marks() {
+        let words = [(" Ask", 1), (" not", 1), (".", 1), (" What", 1), (" \"", 1), ("if", 1)];
+        let words = words.map(|(word, count)| (word.to_owned(), count)).to_vec();
+        let timings = timed(words, &[0, 10, 25, 30, 50, 60, 65, 80]);
+        assert_eq!(timings[1], Timing { word: " not".to_owned(), tokens: 1, start: 0.2, end: 0.5 });
+        let mut segments =
+            [segment(100.0, 100.6, &[20, 1, 2, 3, 50]), segment(100.6, 101.4, &[50, 4, 5, 6, 90])];
+        let mut last_end = 100.0;
+        place(&mut segments, timings, 10, 100.0, &mut last_end);
+        let told = |segment: &Segment| segment.words.iter().map(|word| word.text.clone()).collect::<Vec<_>>();
+        assert_eq!(told(&segments[0]), [" Ask", " not."]);
+        assert_eq!(told(&segments[1]), [" What", " \"if"]);
+        assert_eq!((segments[0].start, segments[0].end), (100.0, 100.5));
+        assert!((last_end - segments[1].end).abs() < 1e-9);
+        assert!(segments[1].words.iter().all(|word| word.start <= word.end));
+    }
+
+    #[test]
+    fn a_first_word_does_not_take_the_pause_before_it() {
+        let words =
+            [(" Well", 1), (" so", 1), (" it", 1), (" is", 1)].map(|(word, count)| (word.to_owned(), count));
+        // The first seems to last eight seconds.
+        let timings = timed(words.to_vec(), &[0, 400, 410, 420, 430]);
+        let mut segments = [segment(0.0, 9.0, &[20, 1, 2, 3, 4, 70])];
+        place(&mut segments, timings, 10, 0.0, &mut 0.0);
+        let first = &segments[0].words[0];
+        assert!(first.end - first.start < 1.0 && first.start > 7.0, "{first:?}");
+        assert_eq!(segments[0].start, first.start);
+    }
 }

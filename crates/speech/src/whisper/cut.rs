@@ -23,6 +23,8 @@ pub struct Cut {
     pub pieces: Vec<Piece>,
     /// Frames from its beginning to that of the next.
     pub advance: usize,
+    /// Whether something may be said behind its last time.
+    pub ends_open: bool,
 }
 
 /// Cuts the tokens of a window of so many frames where two times stand side by side. What follows the last such pair is
@@ -39,7 +41,7 @@ pub fn cut(tokens: &[u32], first_time: u32, frames: usize) -> Cut {
         let last = tokens.iter().rev().find(|&&id| id >= first_time).filter(|&&id| id > first_time);
         let end = last.map_or(frames as f64 / 100.0, |&id| seconds(id));
         let pieces = vec![Piece { start: 0.0, end, tokens: tokens.to_vec() }];
-        return Cut { pieces, advance: frames };
+        return Cut { pieces, advance: frames, ends_open: !ends_with_one };
     }
     if ends_with_one {
         borders.push(count);
@@ -60,5 +62,5 @@ pub fn cut(tokens: &[u32], first_time: u32, frames: usize) -> Cut {
     };
     // Times that go nowhere would be heard for ever.
     let advance = if heard == 0 { frames } else { heard.min(frames) };
-    Cut { pieces, advance }
+    Cut { pieces, advance, ends_open: !ends_with_one }
 }

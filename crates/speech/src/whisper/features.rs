@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::mel::{HOP, Mel, MelSettings, scale};
-use crate::sound::{Sound, SoundError};
+use crate::sound::{RATE, Sound, SoundError};
 
 /// Frames a second.
 pub const FRAMES_A_SECOND: f64 = 100.0;
@@ -49,15 +49,18 @@ impl Ceiling {
         Ceiling::SoFar(f32::NEG_INFINITY)
     }
 
-    /// Of a whole sound, which is read to its end; and the samples that it has.
-    pub fn of_whole(samples: &mut dyn Samples, mels: usize) -> Result<(Ceiling, u64)> {
+    /// Of a sound that can be heard twice: of all of it, or, where it has more samples than so many, of those, and of what
+    /// comes behind them as it comes.
+    pub fn of_beginning(samples: &mut dyn Samples, mels: usize, most: u64) -> Result<Ceiling> {
         let mut features = Features::new(samples, mels, Ceiling::of_stream());
-        while features.total.is_none() {
+        while features.total.is_none() && features.mel.samples() < most {
             features.read_on()?;
             features.forget(usize::MAX);
         }
-        let (Ceiling::Known(most) | Ceiling::SoFar(most)) = features.ceiling;
-        Ok((Ceiling::Known(most), features.mel.samples() - TAIL as u64))
+        Ok(match (features.ceiling, features.total) {
+            (Ceiling::SoFar(loudest), Some(_)) => Ceiling::Known(loudest),
+            (ceiling, _) => ceiling,
+        })
     }
 }
 
@@ -95,6 +98,12 @@ impl<'s> Features<'s> {
     /// How many frames there are, once that is known.
     pub fn total(&self) -> Option<usize> {
         self.total
+    }
+
+    /// Seconds of sound that have been read.
+    pub fn seconds(&self) -> f64 {
+        let tail = if self.total.is_some() { TAIL as u64 } else { 0 };
+        (self.mel.samples() - tail) as f64 / f64::from(RATE)
     }
 
     fn read_on(&mut self) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! Each part is a machine that takes what the model gives and knows no model: [`rules`] say which tokens may follow,
 //! [`attempt`] makes one text of a window, [`fallback`] judges it, [`cut`] makes segments of its times and says where the next
-//! window begins, [`transcribe`] drives them all over an [`Engine`]. [`program`] is the engine over programs.
+//! window begins, [`words`] finds the times of words, [`transcribe`] drives them all over an [`Engine`]. [`program`] is the engine over programs.
 
 pub mod attempt;
 pub mod cut;
@@ -11,11 +11,12 @@ pub mod features;
 pub mod program;
 pub mod rules;
 pub mod transcribe;
+pub mod words;
 
 use crate::Result;
 
 pub use program::WhisperProgram;
-pub use transcribe::{Language, Segment, Settings, Task, Transcriber};
+pub use transcribe::{Language, Segment, Settings, Task, Transcriber, Word};
 
 /// What runs a model of this kind.
 pub trait Engine {
@@ -25,4 +26,10 @@ pub trait Engine {
     /// Puts tokens at a position of the text, and gives the logits behind the last of them. What was behind that position is
     /// forgotten.
     fn read(&mut self, tokens: &[u32], position: usize, logits: &mut Vec<f32>) -> Result<()>;
+
+    /// What heads that follow the sound see in it at each token of a text; nothing where the model cannot say.
+    fn align(&mut self, tokens: &[u32]) -> Result<Option<words::Scores>> {
+        let _ = tokens;
+        Ok(None)
+    }
 }

@@ -7,10 +7,13 @@ use pteron_runtime::{ArgumentKind, MethodInfo, Program, RunControl, Session, Val
 use pteron_tensor::{DType, HostTensor};
 
 use super::Engine;
+use super::words::Scores;
 use crate::{Result, SpeechError};
 
 /// The methods that one file has.
 const METHODS: [&str; 3] = ["encoder", "cross_kv", "decoder"];
+/// The method of one file that word times need.
+const ALIGNMENT: &str = "alignment";
 /// The method of a file of its own.
 const FORWARD: &str = "forward";
 /// The most elements of a published model's window or text: sizes beyond are no Whisper's.
@@ -27,6 +30,8 @@ pub struct WhisperProgram {
     encoder: Part,
     cross: Part,
     decoder: Part,
+    /// Where the program has it.
+    alignment: Option<Part>,
     info: Whisper,
     /// Tokens of one call.
     chunk: usize,
@@ -86,13 +91,35 @@ impl WhisperProgram {
             },
         };
         check(&info, vocabulary)?;
+        let alignment = match programs {
+            [program] if program.method(ALIGNMENT).is_ok_and(|method| method.inputs.len() == taken) => {
+                Some(Part { session: program.session()?, method: ALIGNMENT.to_owned() })
+            }
+            _ => None,
+        };
         let (inputs, outputs) = (Vec::new(), Vec::new());
-        Ok(WhisperProgram { encoder, cross, decoder, info, chunk, vocabulary, features, inputs, outputs })
+        Ok(WhisperProgram {
+            encoder,
+            cross,
+            decoder,
+            alignment,
+            info,
+            chunk,
+            vocabulary,
+            features,
+            inputs,
+            outputs,
+        })
     }
 
     /// What the model is like.
     pub fn info(&self) -> &Whisper {
         &self.info
+    }
+
+    /// Whether it can tell the times of words.
+    pub fn aligns(&self) -> bool {
+        self.alignment.is_some()
     }
 
     /// Bytes of state that it holds.
@@ -153,6 +180,32 @@ impl Engine for WhisperProgram {
         let from = from.ok_or_else(|| unlike("the decoder gives", given.shape()))?;
         floats(&given, from, logits)
     }
+
+    fn align(&mut self, tokens: &[u32]) -> Result<Option<Scores>> {
+        let Some(alignment) = &mut self.alignment else { return Ok(None) };
+        if tokens.len() > self.chunk || self.inputs.len() < 2 {
+            return Ok(None);
+        }
+        let ids: Vec<i64> = tokens.iter().map(|&id| i64::from(id)).collect();
+        let mut inputs = self.inputs.clone();
+        inputs[0] = HostTensor::from_slice(vec![1, ids.len()], &ids).map_err(wrong)?.into();
+        inputs[1] = HostTensor::from_slice(vec![1], &[0i64]).map_err(wrong)?.into();
+        scores(&alignment.run(&inputs)?).map(Some)
+    }
+}
+
+/// Scores of all heads, one output each.
+fn scores(outputs: &[Value]) -> Result<Scores> {
+    let mut scores = Scores::default();
+    for output in outputs {
+        let given =
+            output.to_tensor()?.ok_or_else(|| SpeechError::Model("a head gives no scores".to_owned()))?;
+        scores.places = given.shape().last().copied().unwrap_or(0);
+        let mut head = Vec::new();
+        floats(&given, 0, &mut head)?;
+        scores.heads.push(head);
+    }
+    Ok(scores)
 }
 
 enum Side {

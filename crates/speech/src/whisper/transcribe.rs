@@ -5,10 +5,11 @@ use pteron_llm::tokenizer::{Ends, Tokenizer};
 
 use super::Engine;
 use super::attempt::{Attempt, Text};
-use super::cut::cut;
+use super::cut::{Piece, cut};
 use super::fallback::{Measures, Thresholds, compression};
 use super::features::{FRAMES_A_SECOND, Features};
 use super::rules::{Rules, log_sum};
+use super::words;
 use crate::{Result, SpeechError};
 
 /// Above this temperature a text is not what the next window goes on from.
@@ -51,6 +52,8 @@ pub struct Settings {
     pub best_of: usize,
     /// When a text will not do.
     pub thresholds: Thresholds,
+    /// Whether the times of words are found too.
+    pub words: bool,
 }
 
 impl Default for Settings {
@@ -63,6 +66,7 @@ impl Default for Settings {
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             best_of: 5,
             thresholds: Thresholds::default(),
+            words: false,
         }
     }
 }
@@ -82,6 +86,19 @@ pub struct Segment {
     pub temperature: f32,
     /// What is known of the window's text.
     pub measures: Measures,
+    /// Its words, where their times are asked for.
+    pub words: Vec<Word>,
+}
+
+/// A word with its time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Word {
+    /// What is said, with the space in front of it.
+    pub text: String,
+    /// Where it begins, in seconds.
+    pub start: f64,
+    /// Where it ends, in seconds.
+    pub end: f64,
 }
 
 /// What happens on the way.
@@ -143,6 +160,8 @@ impl<'m, E: Engine> Transcriber<'m, E> {
         }
         let mut task = None;
         let mut seek = 0;
+        // Where the last word ended.
+        let mut last_end = 0.0;
         loop {
             let (window, count) = features.window(seek, width)?;
             if count == 0 {
@@ -161,8 +180,22 @@ impl<'m, E: Engine> Transcriber<'m, E> {
             }
             let offset = seek as f64 / FRAMES_A_SECOND;
             let cut = cut(&found.text.tokens, self.info.tokens.first_time, count);
-            for piece in cut.pieces {
-                let segment = self.segment(piece.tokens, (offset + piece.start, offset + piece.end), &found);
+            let ends_open = cut.ends_open;
+            let mut advance = cut.advance;
+            let pieces = cut.pieces.into_iter();
+            let segment =
+                |piece: Piece| self.segment(piece.tokens, (offset + piece.start, offset + piece.end), &found);
+            let mut segments: Vec<Segment> = pieces.map(segment).collect();
+            if self.settings.words {
+                self.find_words(&mut segments, task, count, offset, &mut last_end)?;
+                // What follows the last word is heard again.
+                let end = segments.iter().rev().find_map(|segment| Some(segment.words.last()?.end));
+                let heard = end.map_or(0.0, |end| ((end - offset) * FRAMES_A_SECOND).round());
+                if ends_open && heard >= 1.0 {
+                    advance = (heard as usize).min(count);
+                }
+            }
+            for segment in segments {
                 // What has no length or no words is no segment.
                 if segment.start < segment.end && !segment.text.trim().is_empty() {
                     tell(Event::Segment(&segment));
@@ -174,7 +207,7 @@ impl<'m, E: Engine> Transcriber<'m, E> {
             }
             let kept = self.info.positions / 2 - 1;
             past.drain(..past.len().saturating_sub(kept));
-            seek += cut.advance;
+            seek += advance;
             tell(Event::Heard(seek as f64 / FRAMES_A_SECOND));
         }
     }
@@ -187,7 +220,38 @@ impl<'m, E: Engine> Transcriber<'m, E> {
             tokens,
             temperature: found.temperature,
             measures: found.measures,
+            words: Vec::new(),
         }
+    }
+
+    /// Gives segments of the window that was heard last their words.
+    fn find_words(
+        &mut self,
+        segments: &mut [Segment],
+        task: &[u32],
+        frames: usize,
+        offset: f64,
+        last_end: &mut f64,
+    ) -> Result<()> {
+        let tokens = &self.info.tokens;
+        let text = segments.iter().flat_map(|segment| &segment.tokens).copied();
+        let text: Vec<u32> = text.filter(|&id| id < tokens.end).collect();
+        if text.is_empty() {
+            return Ok(());
+        }
+        let mut all = vec![tokens.start];
+        all.extend(task);
+        let first = all.len();
+        all.push(tokens.no_times);
+        all.extend(&text);
+        all.push(tokens.end);
+        let Some(scores) = self.engine.align(&all)? else { return Ok(()) };
+        // Of the token before the text on, and without the end.
+        let places = words::token_places(&scores, all.len() - 1, first, frames / 2);
+        let language = task.first().and_then(|id| tokens.languages.get((id - tokens.start - 1) as usize));
+        let words = words::split(self.tokenizer, &text, language.map_or("en", String::as_str));
+        words::place(segments, words::timed(words, &places), tokens.end, offset, last_end);
+        Ok(())
     }
 
     fn text_of(&self, tokens: &[u32]) -> String {

@@ -6,11 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pteron_companion::{TokenizerConfig, TokenizerFormat};
+use pteron_companion::{Speech, TokenizerConfig, TokenizerFormat};
 use pteron_models::{Architecture, WeightSource};
 use serde::Serialize;
 
-use crate::{CheckpointError, folder, gguf};
+use crate::{CheckpointError, folder, gguf, openai};
 
 /// A published model. Weights stay in their files until a program is written.
 pub struct Checkpoint {
@@ -24,6 +24,8 @@ pub struct Checkpoint {
     pub chat_templates: ChatTemplates,
     /// How its makers would have tokens chosen: a `generation_config.json`, as it was published, where there is one.
     pub generation_config: Option<String>,
+    /// What a speech model says of itself.
+    pub speech: Option<Speech>,
     /// What it was read from.
     pub origin: Origin,
     /// What its user should be told of it, a sentence each.
@@ -31,7 +33,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a Hugging Face folder or a GGUF file; a folder that holds one GGUF file and no `config.json` means that
+    /// Opens a Hugging Face folder, a GGUF file, or a Whisper as OpenAI publishes it; a folder that holds one GGUF file and no `config.json` means that
     /// file.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         if path.is_dir() {
@@ -49,9 +51,12 @@ impl Checkpoint {
         if start == b"GGUF" {
             return gguf::open(path);
         }
+        if start == openai::START {
+            return openai::open(path);
+        }
         Err(CheckpointError::NotACheckpoint {
             path: path.to_owned(),
-            problem: "it is no GGUF file; give one, or the folder of a Hugging Face model".to_owned(),
+            problem: "it is no GGUF file and no Whisper of OpenAI's; give one, or the folder of a Hugging Face model".to_owned(),
         })
     }
 }
@@ -87,7 +92,7 @@ pub struct ChatTemplates {
 /// What a model was read from; part of the provenance that travels in the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// `huggingface` or `gguf`.
+    /// `huggingface`, `gguf` or `openai`.
     pub format: String,
     /// The folder's or file's own name, or the name that the file gives itself.
     pub name: String,

@@ -185,6 +185,9 @@ impl<'c> Export<'c> {
         if let Some(config) = &self.checkpoint.generation_config {
             name(companion::GENERATION_CONFIG, config.as_bytes())?;
         }
+        if let Some(speech) = &self.checkpoint.speech {
+            name(companion::SPEECH, json!(speech).to_string().as_bytes())?;
+        }
         name(companion::PROVENANCE, self.provenance().to_string().as_bytes())?;
         Ok(())
     }

@@ -75,8 +75,7 @@ impl Failure {
         Failure { code: self.code * 2, ..self }
     }
 
-    /// The message without the hint, for tests.
-    #[cfg(test)]
+    /// The message without the hint.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

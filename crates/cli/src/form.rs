@@ -37,7 +37,9 @@ pub(crate) enum Form {
     Safetensors,
     /// A zip, such as a `.pt2`.
     Archive,
-    /// What `torch.save` writes, old form or new.
+    /// What `torch.save` writes: a zip with a pickle in it.
+    Saved,
+    /// A pickle alone, as it wrote long ago.
     Pickle,
     Onnx,
     /// A tokenizer's own file.
@@ -86,6 +88,7 @@ impl Wanted {
             Form::Data => matches!(self, Wanted::Program | Wanted::Known),
             Form::Archive => self == Wanted::Known,
             Form::Folder | Form::Gguf => self != Wanted::Program,
+            Form::Saved => matches!(self, Wanted::Checkpoint | Wanted::Model),
             _ => false,
         }
     }
@@ -117,7 +120,7 @@ impl Form {
             [_, _, _, _, b'B', b'P', b'0'..=b'9', b'0'..=b'9', ..] => Form::Bundle,
             _ if start.starts_with(ZIP) => {
                 if first_name(start).ends_with(PICKLED) {
-                    Form::Pickle
+                    Form::Saved
                 } else {
                     Form::Archive
                 }
@@ -164,7 +167,7 @@ impl Form {
             Form::Gguf => "a GGUF file",
             Form::Safetensors => "a file of weights without their configuration (safetensors)",
             Form::Archive => "a zip archive, as torch.export.save writes (.pt2)",
-            Form::Pickle => "a pickled PyTorch checkpoint",
+            Form::Saved | Form::Pickle => "a pickled PyTorch checkpoint",
             Form::Onnx => "an ONNX model",
             Form::Tokenizer => "a tokenizer",
             Form::Configuration => "the configuration of a checkpoint",
@@ -208,6 +211,10 @@ impl Form {
             Form::Archive => {
                 Some(format!("`pteron compile {shown} -o model.pte` makes a program of a .pt2"))
             }
+            Form::Saved => Some(format!(
+                "`pteron export {shown} -o model.pte` makes a program of a Whisper that OpenAI publishes so; of others, take \
+                 the model's safetensors or GGUF form"
+            )),
             Form::Pickle => Some(
                 "pickles can run code when they are read, so that they are not: take the model's safetensors or GGUF form"
                     .to_owned(),
@@ -288,7 +295,7 @@ mod tests {
             (b"\x30\0\0\0BP08", Form::Bundle),
             (b"\x40\x10\0\0\0\0\0\0{\"a\":{}", Form::Safetensors),
             (b"PK\x03\x04", Form::Archive),
-            (&pickled, Form::Pickle),
+            (&pickled, Form::Saved),
             (b"\x80\x02}q\0.", Form::Pickle),
             (b"\x93NUMPY\x01\0", Form::Array),
             (b"\x0a\x0e\x0a\x05<unk>\x15\0\0", Form::Tokenizer),

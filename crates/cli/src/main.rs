@@ -19,6 +19,7 @@ mod log;
 mod mlx;
 mod output;
 mod rewrite;
+mod speech;
 mod talk;
 mod tensors;
 mod usage;
@@ -40,6 +41,7 @@ use std::process::ExitCode;
     after_help = "Examples:
   pteron run 'Why is the sky blue?'               an answer by the default model
   pteron chat                                     talk to it
+  pteron transcribe speech.mp3                    what is said in it
   pteron export FOLDER -o model.pte --quantize 4w a published model as one program
   pteron inspect model.pte                        what it takes, gives, holds and needs
   pteron exec model.pte --input x.npy             run it and look at the outputs
@@ -59,6 +61,7 @@ struct Arguments {
 enum Command {
     Run(command::run::Arguments),
     Chat(command::chat::Arguments),
+    Transcribe(command::transcribe::Arguments),
     Perplexity(command::perplexity::Arguments),
     Pull(command::pull::Arguments),
     List(command::list::Arguments),
@@ -103,6 +106,7 @@ fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
     match command {
         Command::Run(arguments) => command::run::run(arguments, out),
         Command::Chat(arguments) => command::chat::run(arguments, out),
+        Command::Transcribe(arguments) => command::transcribe::run(arguments, out),
         Command::Perplexity(arguments) => command::perplexity::run(arguments, out),
         Command::Pull(arguments) => command::pull::run(arguments, out),
         Command::List(arguments) => command::list::run(arguments, out),

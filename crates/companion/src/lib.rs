@@ -5,9 +5,11 @@
 
 mod config;
 mod format;
+mod speech;
 
 pub use config::TokenizerConfig;
 pub use format::{TokenizerFormat, UnknownFormat};
+pub use speech::{Speech, Whisper, WhisperTokens};
 
 /// The tokenizer's file, as it was published.
 pub const TOKENIZER: &str = "pteron.tokenizer";
@@ -19,6 +21,8 @@ pub const TOKENIZER_CONFIG: &str = "pteron.tokenizer.config";
 pub const CHAT_TEMPLATE: &str = "pteron.chat_template";
 /// How the model's makers would have tokens chosen: a `generation_config.json`, under the name that it is published by.
 pub const GENERATION_CONFIG: &str = "generation_config.json";
+/// What a speech program says of itself: a [`Speech`], as JSON.
+pub const SPEECH: &str = "pteron.speech";
 /// What the program was made from, by which version, with which options, as JSON.
 pub const PROVENANCE: &str = "pteron.provenance";
 

@@ -126,13 +126,21 @@ impl Model {
         let mut methods = Vec::new();
         let mut stored: Vec<Stored> = Vec::new();
         let mut keys = HashSet::new();
-        for kind in options.methods() {
+        let parts = architecture.parts();
+        for &part in &parts {
+            let mut net = Net::part(source.clone(), options.clone(), part)?;
+            let outputs = architecture.build_part(part, &mut net)?;
+            methods.push((part, net.finish_with(outputs)?));
+        }
+        let kinds = if parts.is_empty() { options.methods() } else { Vec::new() };
+        for kind in kinds {
             let mut net = Net::new(source.clone(), options.clone(), kind)?;
             let logits = architecture.build(&mut net)?;
-            let mut built = net.finish(logits)?;
+            methods.push((kind.name, net.finish(logits)?));
+        }
+        for (_, built) in &mut methods {
             // Methods have their weights in common.
             stored.extend(built.stored.drain(..).filter(|weight| keys.insert(weight.key.clone())));
-            methods.push((kind.name, built));
         }
         // A rule that was mistyped must not pass for one that was kept.
         let modules = || stored.iter().filter_map(|stored| stored.key.strip_suffix(".weight"));

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use self::names::{Head, Names};
 use self::safetensors::Tensors;
 use self::weights::FolderWeights;
-use crate::{Checkpoint, CheckpointError, Origin};
+use crate::{Checkpoint, CheckpointError, Origin, openai};
 
 /// Larger than any configuration.
 const LARGEST_CONFIG: u64 = 16 << 20;
@@ -49,7 +49,8 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let generation_config = generation_config(folder)?;
     if let Some(GenerationConfig { said: generation, .. }) = &generation_config {
         // What ends a text is decided where texts are generated.
-        for key in ["eos_token_id", "bos_token_id"] {
+        // So it is which heads of a speech model follow the sound.
+        for key in ["eos_token_id", "bos_token_id", "alignment_heads"] {
             if let Some(value) = generation.get(key).filter(|value| !value.is_null()) {
                 config.set(key, value.clone());
             }
@@ -66,15 +67,31 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let origin = Origin {
         format: "huggingface".to_owned(),
         name: name.unwrap_or_default(),
-        architecture,
         files: tensors.files(),
+        ..Origin::default()
     };
+    let speech = match architecture.as_str() {
+        "whisper" | "WhisperForConditionalGeneration" => {
+            openai::speech(&architectures::Whisper::read(&config).map_err(wrong)?)
+        }
+        _ => None,
+    };
+    let origin = Origin { architecture, ..origin };
     let architecture = family.read(&config).map_err(wrong)?;
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
     let weights = Arc::new(FolderWeights::new(tensors, names, quantization));
     let generation_config = generation_config.map(|config| config.text);
     let remarks = Vec::new();
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin, remarks })
+    Ok(Checkpoint {
+        architecture,
+        weights,
+        tokenizer,
+        chat_templates,
+        generation_config,
+        speech,
+        origin,
+        remarks,
+    })
 }
 
 /// A `generation_config.json`: as it stands there, and what it says.

@@ -85,5 +85,15 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let generation_config = sampling::generation_config(metadata);
     let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));
     let remarks = configuration.remarks;
-    Ok(Checkpoint { architecture, weights, tokenizer, chat_templates, generation_config, origin, remarks })
+    let speech = None;
+    Ok(Checkpoint {
+        architecture,
+        weights,
+        tokenizer,
+        chat_templates,
+        generation_config,
+        speech,
+        origin,
+        remarks,
+    })
 }

@@ -14,8 +14,9 @@ use pteron_runtime::Precision;
 use pteron_tensor::DType;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-/// Export a published model (Hugging Face folder or GGUF) as a program (.pte)
+/// Export a published model (Hugging Face folder, GGUF, OpenAI's Whisper) as a program (.pte)
 ///
 /// Tokenizer, chat template, generation_config.json and provenance travel inside, so that `pteron run --model model.pte`
 /// needs no other file.
@@ -28,20 +29,24 @@ use std::path::PathBuf;
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
   pteron export model-Q4_K_M.gguf -o model.pte --context 8192
   pteron export smollm2-135m -o smollm2.pte
+  pteron export tiny.en.pt -o whisper.pte
 
-Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text).")]
+Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text),
+Whisper (for `pteron transcribe`).")]
 pub(crate) struct Arguments {
-    /// Hugging Face folder (config.json with safetensors), a GGUF file, or a name that `pteron list` shows
+    /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), or a name that `pteron list` shows
     source: String,
     /// The program to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// What activations and caches are kept in
-    #[arg(long, value_enum, value_name = "DTYPE", default_value_t = Activations::Bf16)]
-    activations: Activations,
-    /// Quantise matrices: 2w, 3w, 4w, 5w, 6w, 8w, mxfp4, nvfp4 or mxfp8
+    ///
+    /// [default: bf16; f32 for speech]
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    activations: Option<Activations>,
+    /// Quantise matrices: 2w, 3w, 4w, 5w, 6w, 8w, mxfp4, nvfp4, mxfp8 or none [default: none; 8w for speech]
     #[arg(long, value_name = "SCHEME")]
-    quantize: Option<Packing>,
+    quantize: Option<Scheme>,
     /// Values that share a scale: 32, 64 or 128
     #[arg(long, value_name = "N")]
     group_size: Option<usize>,
@@ -77,6 +82,21 @@ pub(crate) struct Arguments {
     report: bool,
 }
 
+/// How the matrices of speech models are packed unless something else is asked for.
+pub(crate) const SPEECH_SCHEME: &str = "8w";
+
+/// `--quantize`: a scheme, or the word that there shall be none.
+#[derive(Clone, Copy, Debug)]
+struct Scheme(Option<Packing>);
+
+impl FromStr for Scheme {
+    type Err = pteron_models::PackingError;
+
+    fn from_str(text: &str) -> Result<Scheme, Self::Err> {
+        if text == "none" { Ok(Scheme(None)) } else { text.parse().map(|scheme| Scheme(Some(scheme))) }
+    }
+}
+
 /// `--activations`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Activations {
@@ -93,15 +113,24 @@ enum Kv {
 }
 
 impl Arguments {
-    fn options(&self) -> ExportOptions {
-        ExportOptions {
+    fn options(&self, checkpoint: &Checkpoint) -> Result<ExportOptions, Failure> {
+        let speaks = checkpoint.speech.is_some();
+        let scheme = match (self.quantize, speaks && self.rule.is_empty()) {
+            (Some(Scheme(scheme)), _) => scheme,
+            // Small speech models lose words in 4 bits, and nothing in 8.
+            (None, true) => Some(SPEECH_SCHEME.parse().map_err(Failure::new)?),
+            (None, false) => None,
+        };
+        Ok(ExportOptions {
             activations: match self.activations {
-                Activations::Bf16 => DType::BF16,
-                Activations::F16 => DType::F16,
-                Activations::F32 => DType::F32,
+                Some(Activations::Bf16) => DType::BF16,
+                Some(Activations::F16) => DType::F16,
+                Some(Activations::F32) => DType::F32,
+                None if speaks => DType::F32,
+                None => DType::BF16,
             },
             quantization: Quantization {
-                scheme: self.quantize,
+                scheme,
                 group: self.group_size,
                 rules: self.rule.clone(),
                 method: self.method,
@@ -114,12 +143,13 @@ impl Arguments {
                 Kv::OffGraph => KvCache::OffGraph,
             },
             logits: if self.all_logits { Logits::Both } else { Logits::Last },
-        }
+        })
     }
 
     /// Options that would be passed over in silence.
     fn check(&self) -> Result<(), Failure> {
-        let quantises = self.quantize.is_some() || self.rule.iter().any(|rule| rule.scheme.is_some());
+        let quantises = self.quantize.is_some_and(|Scheme(scheme)| scheme.is_some())
+            || self.rule.iter().any(|rule| rule.scheme.is_some());
         let idle = match (self.group_size, self.method) {
             _ if quantises => return Ok(()),
             (Some(_), _) => "--group-size",
@@ -138,7 +168,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     form::check(&source, Wanted::Checkpoint)?;
     let failure = |error| failure(error).naming(&source, &arguments.source);
     let checkpoint = Checkpoint::open(&source).map_err(failure)?;
-    let export = Export::new(&checkpoint, &arguments.options()).map_err(failure)?;
+    let export = Export::new(&checkpoint, &arguments.options(&checkpoint)?).map_err(failure)?;
     let bar = bar(export.weight_bytes());
     let mut show = |progress: Progress| bar.set_position(progress.written);
     let bytes = export.write_file(&arguments.output, &mut show).map_err(failure)?;

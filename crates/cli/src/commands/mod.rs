@@ -19,5 +19,6 @@ pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod template;
 pub(crate) mod tokenize;
+pub(crate) mod transcribe;
 pub(crate) mod verify;
 pub(crate) mod version;

@@ -56,7 +56,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let what = match record.kind {
         FileKind::Folder => count(record.files.len(), "file"),
         FileKind::Gguf => "GGUF".to_owned(),
+        FileKind::Pt => "PyTorch checkpoint".to_owned(),
         FileKind::Pte => "program".to_owned(),
+        FileKind::Safetensors => "weights".to_owned(),
     };
     let state = match (was_here, arguments.check) {
         (true, true) => "was here, hash checked".to_owned(),

@@ -87,6 +87,10 @@ fn tokenizer(model: &str) -> Result<Tokenizer, Failure> {
     }
     match find::source(model, &Engine::default().options(Precision::Exact)?)? {
         (program, FileKind::Pte) => inside(&program),
+        (_, FileKind::Pt | FileKind::Safetensors) => {
+            Err(Failure::usage(format!("{model} brings no tokenizer of its own"))
+                .hint("make a program of it with `pteron export`, and name that"))
+        }
         (published, FileKind::Gguf | FileKind::Folder) => Tokenizer::open(&published).map_err(Failure::new),
     }
 }

@@ -103,12 +103,13 @@ fn of_path(path: &Path, home: &Home) -> Result<ModelReport, Failure> {
         ..ModelReport::default()
     };
     match find::kind(path)? {
-        FileKind::Gguf | FileKind::Folder => {
+        FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
             let (identity, asked) = (find::identity(path)?, pteron_registry::Export::default());
             report
                 .look_at(&Conversion::new(&home.store, path, identity, &asked, &Wanted::default())?, path)?;
         }
         FileKind::Pte => report.program = report.path.clone(),
+        FileKind::Safetensors => {}
     }
     Ok(report)
 }
@@ -129,6 +130,7 @@ fn of_name(name: &str, home: &Home, options: &Options) -> Result<ModelReport, Fa
         ..ModelReport::default()
     };
     match &installed {
+        Some(here) if here.record.kind == FileKind::Safetensors => {}
         Some(here) if here.record.kind == FileKind::Pte => report.program = report.path.clone(),
         Some(here) => {
             let identity = Identity::of_installed(here);

@@ -98,7 +98,7 @@ impl<'a> Bars<'a> {
     fn name(&self, path: &str) -> String {
         match self.variant.kind {
             FileKind::Folder => path.rsplit('/').next().unwrap_or(path).to_owned(),
-            FileKind::Gguf | FileKind::Pte => self.variant.model.clone(),
+            _ => self.variant.model.clone(),
         }
     }
 

@@ -60,12 +60,24 @@ impl Located {
 
 /// The program behind a path or a name; with neither, the default model's.
 pub(crate) fn program(model: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Located, Failure> {
+    program_exported(model, &Export::default(), wanted, options)
+}
+
+/// The same, with how a file or folder becomes a program that nothing else is said of.
+pub(crate) fn program_exported(
+    model: Option<&str>,
+    export: &Export,
+    wanted: &Wanted,
+    options: &Options,
+) -> Result<Located, Failure> {
     if let Some(path) = model.map(Path::new).filter(|path| path.exists()) {
         return match kind(path)? {
-            FileKind::Pte => Ok(Located::file(path.to_owned(), &path.display().to_string())),
-            FileKind::Gguf | FileKind::Folder => {
+            FileKind::Pte | FileKind::Safetensors => {
+                Ok(Located::file(path.to_owned(), &path.display().to_string()))
+            }
+            FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
                 let store = Home::open()?.store;
-                Conversion::new(&store, path, identity(path)?, &Export::default(), wanted)?.converted()
+                Conversion::new(&store, path, identity(path)?, export, wanted)?.converted()
             }
         };
     }
@@ -109,7 +121,9 @@ fn named(name: Option<&str>, wanted: &Wanted, options: &Options) -> Result<Locat
     let installed = home.fetch(resolution.variant)?;
     match resolution.variant.kind {
         FileKind::Pte => Ok(Located::file(installed.path, name)),
-        FileKind::Gguf | FileKind::Folder => {
+        FileKind::Safetensors => Err(Failure::usage(format!("{name} is no model to talk to"))
+            .hint("`pteron transcribe` uses it by itself")),
+        FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
             let identity = Identity::of_installed(&installed);
             let export = &resolution.variant.export;
             Conversion::new(&home.store, &installed.path, identity, export, wanted)?.called(name).converted()
@@ -122,13 +136,14 @@ pub(crate) fn kind(path: &Path) -> Result<FileKind, Failure> {
     Ok(match form::check(path, form::Wanted::Model)? {
         Form::Folder => FileKind::Folder,
         Form::Gguf => FileKind::Gguf,
+        Form::Saved => FileKind::Pt,
         _ => FileKind::Pte,
     })
 }
 
 /// Names in the registry have neither separators nor the endings of files.
 pub(crate) fn looks_like_a_path(name: &str) -> bool {
-    let endings = [".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
+    let endings = [".pt", ".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
 

@@ -12,6 +12,7 @@ pub mod expr;
 pub mod json;
 mod pickle;
 mod rebuild;
+mod saved;
 pub mod schema;
 mod tensor;
 mod verify;
@@ -19,6 +20,7 @@ mod weights;
 
 pub(crate) use error::clip;
 pub use error::{Pt2Error, Result};
+pub use saved::Saved;
 pub use tensor::StridedTensor;
 pub use weights::{Attribute, Subclass, SubclassKind, Weight};
 

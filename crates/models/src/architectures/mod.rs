@@ -19,6 +19,7 @@ mod llama;
 mod qwen;
 #[cfg(test)]
 mod tests;
+mod whisper;
 
 use pteron_ir::ValueId;
 
@@ -28,14 +29,26 @@ pub use gemma3::Gemma3;
 pub use gemma4::{Gemma4, PerLayerInputs};
 pub use llama::Llama;
 pub use qwen::Qwen;
+pub use whisper::Whisper;
 
-/// A decoder that can be built.
+/// A model that can be built.
 pub trait Architecture: Send + Sync {
     /// What runners want to know.
     fn facts(&self) -> Facts;
 
     /// Appends the whole model; its logits.
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError>;
+
+    /// The program's methods, where they are others than `forward`.
+    fn parts(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Appends one of those, inputs included; its outputs by name.
+    fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
+        let logits = self.build(net)?;
+        Ok(vec![(part.to_owned(), logits)])
+    }
 
     /// Weights that published files hold although the model has no use for them.
     fn spare(&self) -> Vec<String> {
@@ -58,7 +71,7 @@ impl Family {
 }
 
 /// All families.
-pub const FAMILIES: [Family; 6] = [
+pub const FAMILIES: [Family; 7] = [
     Family { names: &["llama", "LlamaForCausalLM"], read: |config| Ok(Box::new(Llama::read(config)?)) },
     Family {
         names: &["mistral", "MistralForCausalLM"],
@@ -73,6 +86,10 @@ pub const FAMILIES: [Family; 6] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         read: |config| Ok(Box::new(Gemma4::read(config)?)),
+    },
+    Family {
+        names: &["whisper", "WhisperForConditionalGeneration"],
+        read: |config| Ok(Box::new(Whisper::read(config)?)),
     },
 ];
 

@@ -3,6 +3,7 @@
 //! Thin over [`pteron_ir::Builder`]; errors name the part of the model. Blocks are built on it; it knows no architecture.
 
 mod ops;
+mod part;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -297,12 +298,19 @@ impl Net {
     }
 
     /// The whole model as a module, with that value as its output.
-    pub(crate) fn finish(mut self, logits: ValueId) -> Result<Built, ModelError> {
+    pub(crate) fn finish(self, logits: ValueId) -> Result<Built, ModelError> {
+        self.finish_with(vec![("logits".to_owned(), logits)])
+    }
+
+    /// The same with outputs by name.
+    pub(crate) fn finish_with(mut self, outputs: Vec<(String, ValueId)>) -> Result<Built, ModelError> {
         let init = self.load_time_graph()?;
         let mut main = self.builder.finish();
-        let ty =
-            main.ty(logits).cloned().ok_or_else(|| ModelError::configuration("the model gives nothing"))?;
-        main.outputs.push(Output { name: "logits".to_owned(), value: logits, ty });
+        for (name, value) in outputs {
+            let nothing = || ModelError::configuration("the model gives nothing");
+            let ty = main.ty(value).cloned().ok_or_else(nothing)?;
+            main.outputs.push(Output { name, value, ty });
+        }
         for shared in &self.shared {
             let (name, ty) = (format!("{}.next", shared.name), Type::Tensor(shared.ty.clone()));
             main.outputs.push(Output { name, value: shared.update, ty });

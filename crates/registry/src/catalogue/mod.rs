@@ -69,8 +69,19 @@ pub enum FileKind {
     Gguf,
     /// A checkpoint folder, to be converted.
     Folder,
+    /// What `torch.save` wrote, to be converted.
+    Pt,
+    /// Weights that a command reads as they are.
+    Safetensors,
     /// A program, ready to run.
     Pte,
+}
+
+impl FileKind {
+    /// Whether it is one file, with a name and a hash of its own.
+    pub(crate) fn is_file(self) -> bool {
+        self != FileKind::Folder
+    }
 }
 
 /// Options of the conversion, in the words of `pteron export`.
@@ -205,7 +216,14 @@ mod tests {
     fn what_is_built_in_can_be_read() {
         let registry = Registry::built_in().unwrap();
         assert_eq!(registry.model("SmolLM2").unwrap().name, "smollm2-135m");
-        for name in ["gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "gemma4_e2b", "gemma4_31b"] {
+        for name in [
+            "gemma3-270m",
+            "qwen2.5-coder-0.5b",
+            "qwen2.5-coder-1.5b",
+            "gemma4_e2b",
+            "gemma4_31b",
+            "whisper-tiny.en",
+        ] {
             assert_eq!(registry.model(name).unwrap().name, name);
         }
     }

@@ -82,17 +82,17 @@ impl Variant {
             (Some(_), FileKind::Folder) => {
                 return Err(in_variant("a folder has no `file`".to_owned()));
             }
-            (None, FileKind::Gguf | FileKind::Pte) => {
+            (None, kind) if kind.is_file() => {
                 return Err(in_variant("`file` says how it shall be called here, and is missing".to_owned()));
             }
             (Some(file), _) if file.contains('/') => {
                 return Err(in_variant(format!("`{file}` is a path, not the name of a file")));
             }
             (Some(file), _) => relative_path(file).map_err(in_variant)?,
-            (None, FileKind::Folder) if table.sha256.is_some() => {
+            (None, _) if table.sha256.is_some() => {
                 return Err(in_variant("a folder has no hash of its own; its files do".to_owned()));
             }
-            (None, FileKind::Folder) => {}
+            (None, _) => {}
         }
         if table.sources.is_empty() {
             return Err(in_variant("it has no sources".to_owned()));

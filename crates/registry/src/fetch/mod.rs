@@ -23,7 +23,7 @@ mod transfer;
 pub(crate) use incoming::hash_file;
 
 use crate::store::{self, FileRecord, Record};
-use crate::{Attempt, Error, Event, FileKind, Listener, Result, Sha256, Source, Variant};
+use crate::{Attempt, Error, Event, Listener, Result, Sha256, Source, Variant};
 use incoming::{Resume, Sink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -147,7 +147,7 @@ fn from_source(
         Source::Path(path) => Box::new(path::PathOrigin::new(path)),
     };
     let wanted = match (variant.kind, &variant.file) {
-        (FileKind::Gguf | FileKind::Pte, Some(file)) => {
+        (kind, Some(file)) if kind.is_file() => {
             let file = Wanted { path: file.clone(), size: variant.size, sha256: variant.sha256 };
             vec![match file.sha256 {
                 Some(_) => file,

@@ -56,7 +56,7 @@ impl Record {
     /// A record of files that were fetched.
     pub(crate) fn new(kind: FileKind, source: String, files: Vec<FileRecord>) -> Record {
         let sha256 = match (&files[..], kind) {
-            ([file], FileKind::Gguf | FileKind::Pte) => file.sha256,
+            ([file], kind) if kind.is_file() => file.sha256,
             (files, _) => {
                 let line = |file: &FileRecord| format!("{} {} {}\n", file.sha256, file.size, file.path);
                 Sha256::of(files.iter().map(line).collect::<String>().as_bytes())
@@ -89,7 +89,7 @@ impl Installed {
         let Some(record) = record.filter(|record| record.version == VERSION) else { return Ok(None) };
         let folder = place.join("files");
         let path = match (&record.files[..], record.kind) {
-            ([file], FileKind::Gguf | FileKind::Pte) => folder.join(&file.path),
+            ([file], kind) if kind.is_file() => folder.join(&file.path),
             _ => folder,
         };
         Ok(Some(Installed { model: model.to_owned(), variant: variant.to_owned(), path, record }))
@@ -106,7 +106,7 @@ impl Installed {
     pub fn check(&self) -> Result<Vec<String>> {
         let folder = match self.record.kind {
             FileKind::Folder => self.path.as_path(),
-            FileKind::Gguf | FileKind::Pte => self.path.parent().unwrap_or(&self.path),
+            _ => self.path.parent().unwrap_or(&self.path),
         };
         let mut changed = Vec::new();
         for file in &self.record.files {

@@ -1,0 +1,187 @@
+//! Sound with its silences left out, as it comes, and where its samples were before.
+//!
+//! Speech begins with a chunk above one threshold and ends where chunks stay below another for two seconds; a little of what
+//! is around it is kept. What may still turn out to be a pause is held back until that is known, so that memory is bounded by
+//! it, however long the sound.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::{CHUNK, Judge};
+use crate::sound::{RATE, SoundError};
+use crate::whisper::features::Samples;
+
+/// When sound is speech.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VoiceOptions {
+    /// A probability from here on begins speech.
+    pub begins: f32,
+    /// One below this may end it.
+    pub ends: f32,
+    /// Samples that have to be below before it has ended.
+    pub silence: u64,
+    /// Samples that are kept on each side.
+    pub around: u64,
+}
+
+impl Default for VoiceOptions {
+    fn default() -> VoiceOptions {
+        let rate = u64::from(RATE);
+        VoiceOptions { begins: 0.5, ends: 0.35, silence: 2 * rate, around: rate * 4 / 10 }
+    }
+}
+
+/// Stretches of speech: where each began in what was passed on and in the sound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TimeMap {
+    pieces: Vec<(u64, u64)>,
+}
+
+/// Which side of a stretch of time is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Border {
+    /// Its beginning: where two stretches meet, that of the second.
+    Start,
+    /// Its end: there, that of the first.
+    End,
+}
+
+impl TimeMap {
+    /// A time in the sound, in seconds, of one in what was passed on.
+    pub fn original(&self, seconds: f64, border: Border) -> f64 {
+        let rate = f64::from(RATE);
+        let sample = (seconds * rate).round() as u64;
+        let before = |&&(passed, _): &&(u64, u64)| match border {
+            Border::Start => passed <= sample,
+            Border::End => passed < sample,
+        };
+        let piece = self.pieces.iter().take_while(before).last().or(self.pieces.first());
+        piece.map_or(seconds, |&(passed, original)| seconds + (original as f64 - passed as f64) / rate)
+    }
+}
+
+/// A sound of which only speech is passed on.
+pub struct Spoken<'s> {
+    samples: &'s mut dyn Samples,
+    judge: &'s mut dyn Judge,
+    options: VoiceOptions,
+    /// Samples that are not decided on; the last come last.
+    held: VecDeque<f32>,
+    /// The sample that `held` begins with.
+    first: u64,
+    /// Samples of the sound that have been judged.
+    judged: u64,
+    state: State,
+    passed: u64,
+    map: Rc<RefCell<TimeMap>>,
+    block: Vec<f32>,
+    ended: bool,
+}
+
+/// What is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Silence,
+    Speech,
+    /// Speech, which may have ended at a sample.
+    Pause(u64),
+}
+
+impl<'s> Spoken<'s> {
+    /// The speech of a sound from its beginning.
+    pub fn new(samples: &'s mut dyn Samples, judge: &'s mut dyn Judge, options: VoiceOptions) -> Spoken<'s> {
+        judge.reset();
+        Spoken {
+            samples,
+            judge,
+            options,
+            held: VecDeque::new(),
+            first: 0,
+            judged: 0,
+            state: State::Silence,
+            passed: 0,
+            map: Rc::default(),
+            block: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Where what is passed on was; it grows as that does.
+    pub fn map(&self) -> Rc<RefCell<TimeMap>> {
+        self.map.clone()
+    }
+
+    /// Judges the next chunk of what is held.
+    fn decide(&mut self, out: &mut Vec<f32>) {
+        let at = (self.judged - self.first) as usize;
+        let mut chunk = [0.0; CHUNK];
+        chunk.iter_mut().zip(self.held.range(at..)).for_each(|(to, sample)| *to = *sample);
+        let probability = self.judge.probability(&chunk);
+        let start = self.judged;
+        self.judged += (self.held.len() - at).min(CHUNK) as u64;
+        let VoiceOptions { begins, ends, silence, around } = self.options;
+        match self.state {
+            State::Silence if probability >= begins => {
+                self.skip_to(start.saturating_sub(around));
+                self.map.borrow_mut().pieces.push((self.passed, self.first));
+                self.state = State::Speech;
+            }
+            State::Silence => self.skip_to(self.judged.saturating_sub(around)),
+            State::Speech | State::Pause(_) if probability >= begins => self.state = State::Speech,
+            State::Speech if probability < ends => self.state = State::Pause(start),
+            State::Pause(end) if probability < ends && start - end >= silence => {
+                self.pass_to(end + around, out);
+                self.state = State::Silence;
+                self.skip_to(self.judged.saturating_sub(around));
+            }
+            State::Speech | State::Pause(_) => {}
+        }
+        match self.state {
+            State::Speech => self.pass_to(self.judged, out),
+            State::Pause(end) => self.pass_to(end, out),
+            State::Silence => {}
+        }
+    }
+
+    /// Passes samples on up to one.
+    fn pass_to(&mut self, sample: u64, out: &mut Vec<f32>) {
+        let count = (sample.saturating_sub(self.first) as usize).min(self.held.len());
+        out.extend(self.held.drain(..count));
+        self.first += count as u64;
+        self.passed += count as u64;
+    }
+
+    /// Lets go of samples up to one.
+    fn skip_to(&mut self, sample: u64) {
+        let count = (sample.saturating_sub(self.first) as usize).min(self.held.len());
+        self.held.drain(..count);
+        self.first += count as u64;
+    }
+}
+
+impl Samples for Spoken<'_> {
+    fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.block.clear();
+        let goes_on = self.samples.read(&mut self.block)?;
+        self.held.extend(&self.block);
+        let unjudged = |spoken: &Self| spoken.first + spoken.held.len() as u64 - spoken.judged;
+        while unjudged(self) >= CHUNK as u64 {
+            self.decide(out);
+        }
+        if !goes_on {
+            self.ended = true;
+            if unjudged(self) > 0 {
+                self.decide(out);
+            }
+            // Speech that has not ended goes on to the end.
+            if self.state != State::Silence {
+                self.pass_to(u64::MAX, out);
+            }
+        }
+        Ok(true)
+    }
+}

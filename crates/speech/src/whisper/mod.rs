@@ -1,0 +1,35 @@
+//! Whisper's loop: windows of 30 seconds in, segments with times out.
+//!
+//! Each part is a machine that takes what the model gives and knows no model: [`rules`] say which tokens may follow,
+//! [`attempt`] makes one text of a window, [`fallback`] judges it, [`cut`] makes segments of its times and says where the next
+//! window begins, [`words`] finds the times of words, [`transcribe`] drives them all over an [`Engine`]. [`program`] is the engine over programs.
+
+pub mod attempt;
+pub mod cut;
+pub mod fallback;
+pub mod features;
+pub mod program;
+pub mod rules;
+pub mod transcribe;
+pub mod words;
+
+use crate::Result;
+
+pub use program::WhisperProgram;
+pub use transcribe::{Language, Segment, Settings, Task, Transcriber, Word};
+
+/// What runs a model of this kind.
+pub trait Engine {
+    /// Takes a window of features, band by band; texts are about it from now on.
+    fn hear(&mut self, features: &[f32]) -> Result<()>;
+
+    /// Puts tokens at a position of the text, and gives the logits behind the last of them. What was behind that position is
+    /// forgotten.
+    fn read(&mut self, tokens: &[u32], position: usize, logits: &mut Vec<f32>) -> Result<()>;
+
+    /// What heads that follow the sound see in it at each token of a text; nothing where the model cannot say.
+    fn align(&mut self, tokens: &[u32]) -> Result<Option<words::Scores>> {
+        let _ = tokens;
+        Ok(None)
+    }
+}

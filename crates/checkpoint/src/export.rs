@@ -61,6 +61,7 @@ impl ExportOptions {
             quantization: self.quantization.clone(),
             logits: self.logits,
             kv: self.kv,
+            ..ModelOptions::default()
         }
     }
 }

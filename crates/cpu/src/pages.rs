@@ -60,9 +60,10 @@ impl Page {
     /// The page itself, where nobody else holds it; else a copy of it in its place. `None` where no memory is left.
     pub(crate) fn own(shared: &mut Arc<Page>) -> Option<&mut Page> {
         if Arc::get_mut(shared).is_none() {
-            let mut memory = shared.home.take(shared.memory.len())?;
-            memory.bytes_mut().copy_from_slice(shared.memory.bytes());
-            *shared = Arc::new(Page { memory, held: shared.held, home: shared.home.clone() });
+            let mut copy = shared.home.blank(shared.len())?;
+            copy.memory.bytes_mut().copy_from_slice(shared.memory.bytes());
+            copy.held = shared.held;
+            *shared = Arc::new(copy);
         }
         Arc::get_mut(shared)
     }
@@ -123,8 +124,15 @@ struct Spare {
 impl PageStore {
     /// A page of zeros that holds nothing yet. `None` where no memory is left.
     pub(crate) fn zeroed(self: &Arc<PageStore>, bytes: usize) -> Option<Page> {
-        let mut memory = self.take(bytes)?;
-        memory.bytes_mut().fill(0);
+        let mut page = self.blank(bytes)?;
+        page.memory.bytes_mut().fill(0);
+        Some(page)
+    }
+
+    /// A page that holds nothing yet, whatever its bytes are. `None` where no memory is left.
+    fn blank(self: &Arc<PageStore>, bytes: usize) -> Option<Page> {
+        let memory = self.spare(bytes).or_else(|| Memory::try_zeroed(bytes))?;
+        self.held.fetch_add(bytes as u64, Ordering::Relaxed);
         Some(Page { memory, held: [0; PAGE_ROWS], home: self.clone() })
     }
 
@@ -133,18 +141,12 @@ impl PageStore {
         self.held.load(Ordering::Relaxed) + self.spare.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Memory of a page, whatever it holds.
-    fn take(&self, bytes: usize) -> Option<Memory> {
+    /// The memory of a page that nobody holds.
+    fn spare(&self, bytes: usize) -> Option<Memory> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let fit = spare.pages.iter().rposition(|page| page.len() == bytes);
-        let found = fit.map(|at| spare.pages.swap_remove(at));
-        if found.is_some() {
-            spare.bytes -= bytes as u64;
-        }
-        drop(spare);
-        let memory = found.or_else(|| Memory::try_zeroed(bytes))?;
-        self.held.fetch_add(bytes as u64, Ordering::Relaxed);
-        Some(memory)
+        let fit = spare.pages.iter().rposition(|page| page.len() == bytes)?;
+        spare.bytes -= bytes as u64;
+        Some(spare.pages.swap_remove(fit))
     }
 
     fn put(&self, memory: Memory) {

@@ -111,6 +111,9 @@ const VECTORS_WITH_LLAMA: Recipe = Recipe { options: &["--llama"], cases: 32, ..
 /// The names of all sets of programs that the cache folder may hold.
 pub(crate) const SETS: [&str; 3] = [OPS.name, OPS_LARGE.name, MODELS.name];
 
+/// The name of the set of checkpoints.
+pub(crate) const CHECKPOINT_SET: &str = CHECKPOINTS.name;
+
 const ENVIRONMENT: &str = "venv";
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {

@@ -8,14 +8,14 @@ use std::rc::Rc;
 use pteron_companion as companion;
 use pteron_format::WriteOptions;
 use pteron_format::assemble::{DataWriter, ProgramWriter};
-use pteron_models::{KvCache, Logits, Model, ModelOptions, Quantization, WeightReport};
+use pteron_models::{KvCache, Logits, Model, ModelOptions, Position, Quantization, WeightReport};
 use pteron_tensor::{Bytes, DType};
 use serde_json::json;
 
 use crate::left_out::left_out;
 use crate::{Checkpoint, CheckpointError};
 
-/// Positions that caches hold unless more are asked for: longer ones cost memory in every session.
+/// Positions that caches hold unless more are asked for: longer texts cost memory in every session.
 const USUAL_CONTEXT: usize = 4096;
 /// Tokens of the largest input unless another number is asked for.
 const USUAL_CHUNK: usize = 512;
@@ -27,12 +27,15 @@ pub struct ExportOptions {
     pub activations: DType,
     /// How matrices are packed; by default as the checkpoint has them.
     pub quantization: Quantization,
-    /// Positions that fit into the caches; without, what the model was made for, up to 4,096.
+    /// Positions of a session; without, what the model was made for, up to 4,096. Caches in the graph have so many; others
+    /// can be asked for more when a session opens, up to what the model was made for.
     pub context: Option<usize>,
     /// Tokens of the largest input; without, 512, or the context where that is shorter.
     pub chunk: Option<usize>,
     /// Where keys and values are kept.
     pub kv: KvCache,
+    /// How the position is given.
+    pub position: Position,
     /// Whose logits there are.
     pub logits: Logits,
 }
@@ -44,23 +47,35 @@ impl Default for ExportOptions {
             quantization: Quantization::default(),
             context: None,
             chunk: None,
-            kv: KvCache::InGraph,
+            kv: KvCache::OffGraph,
+            position: Position::Number,
             logits: Logits::Last,
         }
     }
 }
 
 impl ExportOptions {
+    /// For ExecuTorch's own runners: they give the position as a tensor, and keep no cache for a program.
+    pub fn for_executorch() -> ExportOptions {
+        ExportOptions { kv: KvCache::InGraph, position: Position::Tensor, ..ExportOptions::default() }
+    }
+
     fn model(&self, longest: usize) -> ModelOptions {
-        let context = self.context.unwrap_or(longest.min(USUAL_CONTEXT));
+        let wanted = self.context.unwrap_or(longest.min(USUAL_CONTEXT));
+        let (context, session_context) = match self.kv {
+            KvCache::InGraph => (wanted, None),
+            KvCache::OffGraph => (longest.max(wanted), Some(wanted)),
+        };
         ModelOptions {
             activations: self.activations,
             cache: self.activations,
             context,
-            chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(context)),
+            session_context,
+            chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(wanted)),
             quantization: self.quantization.clone(),
             logits: self.logits,
             kv: self.kv,
+            position: self.position,
         }
     }
 }
@@ -141,8 +156,8 @@ impl<'c> Export<'c> {
         Ok(self.program(progress)?.write(&WriteOptions::default(), out)?)
     }
 
-    /// The program without its weights, and the weights: a `.ptd` file that is the same for every context and choice of
-    /// logits, so that all such programs can share it.
+    /// The program without its weights, and the weights: a `.ptd` file that is the same for every context, cache and choice
+    /// of logits, so that all such programs can share it.
     pub fn apart<'p>(
         &self,
         progress: &'p mut dyn FnMut(Progress),
@@ -201,11 +216,15 @@ impl<'c> Export<'c> {
             "options": {
                 "activations": options.activations.to_string(),
                 "quantize": options.quantization.to_string(),
-                "context": options.context,
+                "context": options.session_context.unwrap_or(options.context),
                 "chunk": options.chunk,
                 "kv": match options.kv {
                     KvCache::InGraph => "in-graph",
                     KvCache::OffGraph => "off-graph",
+                },
+                "position": match options.position {
+                    Position::Tensor => "tensor",
+                    Position::Number => "number",
                 },
                 "all_logits": options.logits != Logits::Last,
             },

@@ -9,7 +9,7 @@ use pteron_companion::TokenizerFormat;
 use pteron_format::pte::Pte;
 use pteron_format::{Limits, WriteOptions};
 use pteron_models::{KvCache, Logits};
-use pteron_runtime::{DataFile, Options, Program};
+use pteron_runtime::{DataFile, Options, Program, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use safetensors::tensor::Dtype;
 use serde_json::json;
@@ -231,8 +231,7 @@ fn weights_apart_are_the_same_for_every_context_and_choice_of_logits() {
     let answer = |program: Bytes, data: &[DataFile]| {
         let program = Program::load("model.pte", program, data, &Options::default()).unwrap();
         let tokens = HostTensor::from_slice(vec![1, 3], &[3i64, 17, 5]).unwrap();
-        let start = HostTensor::from_slice(vec![1], &[0i64]).unwrap();
-        let outputs = program.session().unwrap().run("forward", &[tokens.into(), start.into()]).unwrap();
+        let outputs = program.session().unwrap().run("forward", &[tokens.into(), Value::Int(0)]).unwrap();
         outputs[0].to_tensor().unwrap().unwrap().bytes().to_vec()
     };
     let data = DataFile { name: "weights.ptd".to_owned(), bytes: Bytes::copy_of(&weights) };

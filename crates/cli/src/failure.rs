@@ -152,11 +152,12 @@ impl From<LlmError> for Failure {
                 Failure::usage(error).hint("`pteron exec FILE` runs programs of every kind on tensors")
             }
             LlmError::PromptTooLong { .. } => Failure::new(error).hint(
-                "shorten the prompt, or give it more room: `--context N` for a name, a GGUF file or a folder; a program is \
-                 exported anew with a longer `--context`",
+                "shorten the prompt, or give it more room with `--context N`; a program with caches in the graph is exported \
+                 anew for that",
             ),
             LlmError::Context { .. } => Failure::usage(error)
                 .hint("export the model with a longer `--context`, or with `--kv off-graph`"),
+            LlmError::LongContext { .. } => Failure::usage(error),
             LlmError::Sampler(SamplerError::Setting { .. }) => Failure::usage(error),
             error => Failure::new(error),
         }

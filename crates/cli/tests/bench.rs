@@ -6,12 +6,17 @@ mod support;
 
 use pteron_format::WriteOptions;
 use pteron_models::shapes::tiny;
-use pteron_models::{Model, ModelOptions, Quantization, RandomWeights};
+use pteron_models::{KvCache, Model, ModelOptions, Quantization, RandomWeights};
 use std::sync::Arc;
 use support::*;
 
 fn model(folder: &Folder) -> String {
+    model_with(folder, KvCache::InGraph)
+}
+
+fn model_with(folder: &Folder, kv: KvCache) -> String {
     let options = ModelOptions {
+        kv,
         context: 32,
         chunk: 8,
         quantization: Quantization::of("4w".parse().unwrap()),
@@ -20,7 +25,7 @@ fn model(folder: &Folder) -> String {
     let model = Model::build(&tiny::llama(), Arc::new(RandomWeights::new(1)), options).unwrap();
     let mut file = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut file).unwrap();
-    folder.write("model.pte", &file)
+    folder.write(&format!("{kv:?}.pte"), &file)
 }
 
 #[test]
@@ -42,6 +47,12 @@ fn bench_measures_prefill_and_decode_at_every_depth() {
     // A deeper context reads more: two layers, keys and values of 2 heads by 16 features in bf16, 24 positions.
     let bytes = |row: usize| report["decode"][row]["bytes_per_token"].as_u64().unwrap();
     assert_eq!(bytes(1) - bytes(0), 2 * 2 * 2 * 16 * 2 * 24);
+    // The same outside the graph.
+    let outside = model_with(&folder, KvCache::OffGraph);
+    let options = ["--prompt", "0", "--new", "6", "--repeats", "1", "--context", "24", "--json"];
+    let json = pteron(&[&["bench", &outside], &options[..]].concat()).ok();
+    let outside: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(outside["decode"][0]["bytes_per_token"].as_u64().unwrap(), bytes(1));
     let kinds = report["profile"].as_array().unwrap();
     assert!(kinds.iter().any(|kind| kind["kind"] == "QuantizedMatmul" && kind["steps"] == 15));
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));

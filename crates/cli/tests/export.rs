@@ -68,21 +68,27 @@ fn export_writes_a_sound_program_and_says_what_it_did() {
     let first = std::fs::read(&out).unwrap();
     pteron(&[&["export", &source, "-o", &out], &rule[..]].concat()).ok();
     assert_eq!(std::fs::read(&out).unwrap(), first, "the same input gives the same bytes");
-    let options =
-        ["--kv", "off-graph", "--all-logits", "--activations", "f16", "--context", "64", "--chunk", "8"];
-    pteron(&[&["export", &source, "-o", &out], &options[..]].concat()).ok();
+    let options = ["--all-logits", "--activations", "f16", "--context", "64", "--chunk", "8"];
+    let told = pteron(&[&["export", &source, "-o", &out], &options[..]].concat()).ok();
+    assert!(told.contains("context 64 (up to 512 when it runs), inputs of up to 8 tokens"), "{told}");
     let shown = pteron(&["inspect", &out]).ok();
     for part in ["method forward_all", "get_n_caches", "get_windows", "UpdateAndAttend"] {
         assert!(shown.contains(part), "{part:?} is missing in\n{shown}");
     }
+    // Other runners find caches in the graph, as many positions as were asked for, and a tensor for the position.
+    let told = pteron(&[&["export", &source, "-o", &out, "--for", "executorch"], &options[..]].concat()).ok();
+    assert!(told.contains("context 64, inputs of up to 8 tokens"), "{told}");
+    let shown = pteron(&["inspect", &out]).ok();
+    assert!(!shown.contains("UpdateAndAttend") && !shown.contains("get_longest_context_len"), "{shown}");
 }
 
 #[test]
 fn exec_takes_numbers_for_single_elements_and_refuses_ids_below_zero() {
     let folder = Folder::new();
     let source = checkpoint(&folder, "smollm2-bf16");
-    let model = folder.at("model.pte");
-    pteron(&["export", &source, "-o", &model]).ok();
+    let (model, ours) = (folder.at("model.pte"), folder.at("ours.pte"));
+    pteron(&["export", &source, "-o", &model, "--for", "executorch"]).ok();
+    pteron(&["export", &source, "-o", &ours]).ok();
     let ids = |name: &str, ids: &[i64]| {
         let tensor = pteron_tensor::HostTensor::from_slice(vec![1, ids.len()], ids).unwrap();
         folder.write(name, &pteron_tensor::npy::write(&tensor).unwrap())
@@ -104,6 +110,12 @@ fn exec_takes_numbers_for_single_elements_and_refuses_ids_below_zero() {
         let refused = run(tokens, position);
         assert!(refused.code == 1 && refused.stderr.contains(message), "{}", refused.stderr);
     }
+    // What takes the position as a number gives the same, and refuses the same.
+    let run_ours = |position: &str| pteron(&["exec", &ours, "--input", &tokens, "--input", position]);
+    assert_eq!(run_ours("int:0").stdout, run(&tokens, "int:0").stdout);
+    assert_eq!(run_ours(&one).stdout, run(&tokens, "int:0").stdout);
+    let refused = run_ours("int:-5");
+    assert!(refused.code == 1 && refused.stderr.contains("input 1 holds -5"), "{}", refused.stderr);
     let wrong = run(&tokens, "float:0.5");
     assert!(wrong.code == 1 && wrong.stderr.contains("wanted i64 [1], given float 0.5"), "{}", wrong.stderr);
 }
@@ -122,7 +134,8 @@ fn longrope_turns_short_inputs_by_the_short_list_whatever_the_context() {
     std::fs::write(&config, text.to_string()).unwrap();
     let (wide, narrow) = (folder.at("wide.pte"), folder.at("narrow.pte"));
     for (file, context) in [(&wide, "64"), (&narrow, "8")] {
-        pteron(&["export", &source, "-o", file, "--activations", "f32", "--context", context]).ok();
+        let options = ["--for", "executorch", "--activations", "f32", "--context", context];
+        pteron(&[&["export", &source, "-o", file], &options[..]].concat()).ok();
     }
     let ids = |count: usize| {
         let ids: Vec<i64> = (0..count as i64).map(|at| at * 7 % 50).collect();
@@ -153,7 +166,8 @@ fn longrope_turns_short_inputs_by_the_short_list_whatever_the_context() {
     // The list counts for something here: with one list the ninth token has other logits.
     text["rope_scaling"]["long_factor"] = text["rope_scaling"]["short_factor"].clone();
     std::fs::write(&config, text.to_string()).unwrap();
-    pteron(&["export", &source, "-o", &wide, "--activations", "f32", "--context", "64"]).ok();
+    let options = ["--for", "executorch", "--activations", "f32", "--context", "64"];
+    pteron(&[&["export", &source, "-o", &wide], &options[..]].concat()).ok();
     assert!(difference(&logits(&wide, &long, "cpu"), &beyond) > 1e-3);
 }
 

@@ -1,14 +1,14 @@
 //! The off-graph key-value cache of a session: what `UpdateAndAttend` writes to and attends over, layer by layer.
 //!
-//! Position `p` of a layer lies in row `p % rows` of a region for keys and one for values, [head, row, feature], so that
-//! attention reads both where they lie. Regions grow with the text, up to what the layer may hold; from then on a layer
-//! with a window goes round. A journal of the rows that runs write over makes their writes take effect as a whole or not
-//! at all. Clones share the regions until one side writes.
+//! Position `p` of a layer lies in row `p % rows` of a list of pages, which attention reads where they lie. Pages are made
+//! when they are first written, up to what the layer may hold; from then on a layer with a window goes round. A journal of
+//! the rows that runs write over makes their writes take effect as a whole or not at all. Clones share the pages, and a
+//! write copies those that it touches.
 
 use crate::fault::of_run;
-use crate::memory::Memory;
+use crate::pages::{PAGE_ROWS, Page, PageLayout, PageStore};
 use pteron_format::Limits;
-use pteron_kernels::attention::Ring;
+use pteron_kernels::attention::{PageTable, Pages, Ring};
 use pteron_kernels::copy::copy;
 use pteron_kernels::elementwise::Chain;
 use pteron_kernels::path::Path;
@@ -18,9 +18,6 @@ use pteron_runtime::{CacheLayer, CacheSpec, Error, KernelError, NodeError, Resul
 use pteron_tensor::DType;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Rows that a layer begins with.
-const FIRST_ROWS: usize = 64;
 
 /// The off-graph cache of one session.
 #[derive(Clone)]
@@ -35,6 +32,7 @@ pub(crate) struct Cache {
     pending_len: usize,
     journal: Journal,
     casts: Casts,
+    store: Arc<PageStore>,
     most_bytes: u64,
 }
 
@@ -66,19 +64,21 @@ struct Layer {
     /// Positions that it holds at once, and the longest write.
     most_rows: usize,
     max_write: usize,
-    rows: usize,
-    keys: Arc<Memory>,
-    values: Arc<Memory>,
-    /// One more than the position that each row holds; 0 where nothing was written yet, and the row is zero.
-    held: Vec<usize>,
+    /// Rows of a page.
+    page_rows: usize,
+    /// In the order of their rows, as far as positions were written.
+    pages: Vec<Arc<Page>>,
 }
 
-/// What runs since the last commit wrote over, oldest first. Its memory is kept from run to run.
+/// What runs since the last commit wrote over, oldest first, and the pages that they made. Its memory is kept from run
+/// to run.
 #[derive(Default)]
 struct Journal {
     entries: Vec<Entry>,
     held: Vec<usize>,
     bytes: Vec<u8>,
+    /// Layers that grew, with the pages that they had.
+    grown: Vec<(usize, usize)>,
 }
 
 impl Clone for Journal {
@@ -88,12 +88,14 @@ impl Clone for Journal {
     }
 }
 
-/// Rows of a layer as they were: where the journal has what they held, and where their bytes begin, if they had any.
+/// Rows of a page of a layer as they were: where the journal has what they held, and where their bytes lie, if they had
+/// any.
 struct Entry {
     layer: usize,
+    page: usize,
     rows: Range<usize>,
     held_at: usize,
-    bytes_at: Option<usize>,
+    bytes: Option<Range<usize>>,
 }
 
 impl Journal {
@@ -101,25 +103,35 @@ impl Journal {
         self.entries.clear();
         self.held.clear();
         self.bytes.clear();
+        self.grown.clear();
     }
 
-    /// Keeps rows that are about to be written.
-    fn save(&mut self, number: usize, layer: &mut Layer, rows: Range<usize>, dtype: DType) {
-        let held = &layer.held[rows.clone()];
-        let bytes_at = held.iter().any(|&held| held > 0).then_some(self.bytes.len());
-        self.entries.push(Entry { layer: number, rows: rows.clone(), held_at: self.held.len(), bytes_at });
+    /// Keeps rows of a page that are about to be written.
+    fn save(
+        &mut self,
+        (layer, page): (usize, usize),
+        contents: &Page,
+        layout: PageLayout,
+        rows: Range<usize>,
+    ) {
+        let held = &contents.held[rows.clone()];
+        let (held_at, bytes_at) = (self.held.len(), self.bytes.len());
+        let had_any = held.iter().any(|&held| held > 0);
         self.held.extend_from_slice(held);
-        if bytes_at.is_some() {
-            layer.for_each_part(rows, dtype, |part| self.bytes.extend_from_slice(part));
+        if had_any {
+            contents.parts(layout, rows.clone()).for_each(|part| self.bytes.extend_from_slice(part));
         }
+        let bytes = had_any.then_some(bytes_at..self.bytes.len());
+        self.entries.push(Entry { layer, page, rows, held_at, bytes });
     }
 }
 
 /// Where the keys and values of one call lie.
 pub(crate) struct Live<'c> {
-    keys: &'c Memory,
-    values: &'c Memory,
+    layer: &'c Layer,
+    layout: PageLayout,
     dtype: DType,
+    /// Of one page.
     sizes: [usize; 4],
     strides: [isize; 4],
     pub(crate) ring: Ring,
@@ -127,19 +139,35 @@ pub(crate) struct Live<'c> {
 }
 
 impl Live<'_> {
-    /// All rows of the keys, [1, head, row, feature].
+    /// The keys of the first page, [1, head, row, feature].
     pub(crate) fn keys(&self) -> View<'_> {
-        self.view(self.keys)
+        self.view(0)
     }
 
-    /// All rows of the values.
+    /// The values of the first page.
     pub(crate) fn values(&self) -> View<'_> {
-        self.view(self.values)
+        self.view(self.layout.values_at())
     }
 
-    fn view(&self, region: &Memory) -> View<'_> {
-        // SAFETY: the region has so many rows of every head, and nobody writes it while this borrows the cache.
-        unsafe { View::from_raw(region.bytes().as_ptr(), self.dtype, &self.sizes, &self.strides) }
+    /// All pages.
+    pub(crate) fn pages(&self) -> Pages<'_> {
+        Pages { table: self, rows: self.layer.most_rows }
+    }
+
+    fn view(&self, offset: usize) -> View<'_> {
+        let first = self.layer.pages.first().map_or(std::ptr::dangling::<u64>().cast(), |page| page.data());
+        // SAFETY: a page has so many rows of every head, and nobody writes it while this borrows the cache; where there is
+        // no page there are no rows.
+        unsafe { View::from_raw(first.wrapping_add(offset), self.dtype, &self.sizes, &self.strides) }
+    }
+}
+
+// SAFETY: all pages of a layer are laid out alike, and while this borrows the cache they stay and nobody writes them: a
+// page that others hold too is copied before it is written.
+unsafe impl PageTable for Live<'_> {
+    fn page(&self, number: usize) -> (*const u8, *const u8) {
+        let keys = self.layer.pages[number].data();
+        (keys, keys.wrapping_add(self.layout.values_at()))
     }
 }
 
@@ -153,22 +181,18 @@ fn invalid(message: String) -> NodeError {
     NodeError::Kernel(KernelError::Invalid(message))
 }
 
+fn no_memory() -> NodeError {
+    invalid("no memory is left for another page of the off-graph cache".to_owned())
+}
+
 impl Cache {
     /// An empty cache; nothing is allocated before it is written.
-    pub(crate) fn new(spec: &CacheSpec, path: Path, limits: &Limits) -> Result<Cache> {
+    pub(crate) fn new(spec: &CacheSpec, path: Path, store: Arc<PageStore>, limits: &Limits) -> Result<Cache> {
         spec.check(limits)?;
         let layers = spec.layers.iter().map(|layer| {
             let (most_rows, max_write) = layer.extent(spec);
-            let empty = Arc::new(Memory::zeroed(0));
-            Layer {
-                spec: layer.clone(),
-                most_rows,
-                max_write,
-                rows: 0,
-                keys: empty.clone(),
-                values: empty,
-                held: Vec::new(),
-            }
+            let page_rows = most_rows.clamp(1, PAGE_ROWS);
+            Layer { spec: layer.clone(), most_rows, max_write, page_rows, pages: Vec::new() }
         });
         Ok(Cache {
             capacity: spec.capacity,
@@ -178,6 +202,7 @@ impl Cache {
             pending_len: 0,
             journal: Journal::default(),
             casts: Casts { path, made: Vec::new() },
+            store,
             most_bytes: limits.live_bytes,
         })
     }
@@ -187,9 +212,11 @@ impl Cache {
         self.len
     }
 
-    /// Bytes of all regions, also of those that clones share.
+    /// Bytes of its pages. One that clones share counts for each of them in equal parts, so that the sum over all of them
+    /// is what they hold together.
     pub(crate) fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| (layer.keys.len() + layer.values.len()) as u64).sum()
+        let pages = self.layers.iter().flat_map(|layer| &layer.pages);
+        pages.map(|page| page.len() as u64 / Arc::strong_count(page) as u64).sum()
     }
 
     /// Makes what runs wrote permanent.
@@ -204,22 +231,23 @@ impl Cache {
         self
     }
 
-    /// Puts back what runs since the last commit wrote over.
+    /// Puts back what runs since the last commit wrote over, and gives up the pages that they made.
     pub(crate) fn roll_back(&mut self) {
         self.pending_len = self.len;
+        for (layer, pages) in self.journal.grown.iter().rev() {
+            self.layers[*layer].pages.truncate(*pages);
+        }
         for entry in self.journal.entries.iter().rev() {
-            let (Some(layer), Some(dtype)) = (self.layers.get_mut(entry.layer), self.dtype) else { continue };
+            let (layer, Some(dtype)) = (&mut self.layers[entry.layer], self.dtype) else { continue };
+            let layout = layer.layout(dtype);
+            // One that is gone was made by these runs; one that is there was their own when they wrote it.
+            let Some(page) = layer.pages.get_mut(entry.page).and_then(Page::own) else { continue };
             let held = &self.journal.held[entry.held_at..][..entry.rows.len()];
-            layer.held[entry.rows.clone()].copy_from_slice(held);
-            let mut bytes = entry.bytes_at.map(|at| &self.journal.bytes[at..]);
-            layer.for_each_part(entry.rows.clone(), dtype, |part| match &mut bytes {
-                Some(bytes) => {
-                    let (old, rest) = bytes.split_at(part.len());
-                    part.copy_from_slice(old);
-                    *bytes = rest;
-                }
-                None => part.fill(0),
-            });
+            page.held[entry.rows.clone()].copy_from_slice(held);
+            match &entry.bytes {
+                Some(bytes) => page.put_back(layout, entry.rows.clone(), &self.journal.bytes[bytes.clone()]),
+                None => page.clear(layout, entry.rows.clone()),
+            }
         }
         self.journal.clear();
     }
@@ -236,6 +264,15 @@ impl Cache {
                 ));
             }
         }
+        // What can fail comes first.
+        for layer in &mut self.layers {
+            if let Some(page) = layer.cut_by(len) {
+                layer.own(page).map_err(|error| error.to_string())?;
+            }
+        }
+        if let Some(dtype) = self.dtype {
+            self.layers.iter_mut().for_each(|layer| layer.forget_from(len, dtype));
+        }
         (self.len, self.pending_len) = (len, len);
         Ok(())
     }
@@ -248,37 +285,64 @@ impl Cache {
         position: i64,
         written: &Written<'_>,
     ) -> Result<Live<'_>, NodeError> {
-        let (count, others) = (self.layers.len(), self.bytes());
-        let Some(target) = self.layers.get_mut(layer) else {
+        let count = self.layers.len();
+        let Some(target) = self.layers.get(layer) else {
             return Err(invalid(format!("the cache has {count} layers, layer {layer} is asked for")));
         };
         let positions = target.positions_of(position, written, self.capacity)?;
         // A dtype that the caller left open is that of the first keys.
         let dtype = *self.dtype.get_or_insert(written.keys.dtype());
-        target.make_room(positions.end, dtype, others, self.most_bytes)?;
-        target.make_own();
         let oldest = target.visible_from(positions.start);
         if let Some((lost, by)) = target.overwritten(oldest..positions.start) {
             return Err(invalid(format!("position {lost} has been overwritten by position {by}")));
         }
+        self.make_room(layer, positions.end, dtype)?;
+        let target = &mut self.layers[layer];
+        let layout = target.layout(dtype);
         for position in target.stale(oldest..positions.start) {
             // Nobody wrote it, so it is zero; its row still has what was there a round before.
-            let row = position % target.rows;
-            self.journal.save(layer, target, row..row + 1, dtype);
-            target.for_each_part(row..row + 1, dtype, |part| part.fill(0));
-            target.held[row] = position + 1;
+            let (number, row) = target.place(position);
+            let page = target.own(number)?;
+            self.journal.save((layer, number), page, layout, row..row + 1);
+            page.clear(layout, row..row + 1);
+            page.held[row] = position + 1;
         }
         let mut from = 0;
         while from < positions.len() {
-            let (position, row) = (positions.start + from, (positions.start + from) % target.rows);
-            let count = (target.rows - row).min(positions.len() - from);
-            self.journal.save(layer, target, row..row + count, dtype);
-            target.store(pool, &mut self.casts, row..row + count, dtype, written, from);
-            (row..row + count).zip(position + 1..).for_each(|(row, held)| target.held[row] = held);
+            let position = positions.start + from;
+            let (number, row) = target.place(position);
+            let rows = row..row + target.run_at(position).min(positions.len() - from);
+            let (count, spec) = (rows.len(), target.spec.clone());
+            let page = target.own(number)?;
+            self.journal.save((layer, number), page, layout, rows.clone());
+            store(pool, &mut self.casts, &spec, (page, layout, rows.clone(), dtype), written, from);
+            rows.zip(position + 1..).for_each(|(row, held)| page.held[row] = held);
             from += count;
         }
         self.pending_len = self.pending_len.max(positions.end);
         Ok(target.live(oldest..positions.end, dtype))
+    }
+
+    /// Makes pages until positions of a layer up to `end` have rows, or all rows are there that it may have.
+    fn make_room(&mut self, number: usize, end: usize, dtype: DType) -> Result<(), NodeError> {
+        let layer = &self.layers[number];
+        let (pages, layout) = (end.min(layer.most_rows).div_ceil(layer.page_rows), layer.layout(dtype));
+        if pages <= layer.pages.len() {
+            return Ok(());
+        }
+        let held: usize = self.layers.iter().flat_map(|layer| &layer.pages).map(|page| page.len()).sum();
+        let more = layout.bytes().and_then(|bytes| bytes.checked_mul(pages - layer.pages.len()));
+        let found = (held as u64).saturating_add(more.map_or(u64::MAX, |more| more as u64));
+        let (Some(bytes), true) = (layout.bytes(), found <= self.most_bytes) else {
+            let (what, limit) = ("the off-graph cache", "live_bytes");
+            return Err(of_run(Error::Limit { what, limit, found, allowed: self.most_bytes }));
+        };
+        let layer = &mut self.layers[number];
+        self.journal.grown.push((number, layer.pages.len()));
+        while layer.pages.len() < pages {
+            layer.pages.push(Arc::new(self.store.zeroed(bytes).ok_or_else(no_memory)?));
+        }
+        Ok(())
     }
 }
 
@@ -317,131 +381,120 @@ impl Layer {
         Ok(end - length..end)
     }
 
-    /// Grows until positions up to `end` have rows, or all rows are there that the layer may have.
-    fn make_room(&mut self, end: usize, dtype: DType, others: u64, most: u64) -> Result<(), NodeError> {
-        let wanted = end.min(self.most_rows);
-        if wanted <= self.rows {
-            return Ok(());
-        }
-        let rows = wanted.max(self.rows.saturating_mul(2)).max(FIRST_ROWS).min(self.most_rows);
-        let (heads, features) = (self.spec.kv_heads, self.spec.head_dim);
-        let bytes = heads
-            .checked_mul(rows)
-            .and_then(|count| count.checked_mul(features))
-            .and_then(|count| count.checked_mul(dtype.size()));
-        let found = others.saturating_add(bytes.map_or(u64::MAX, |bytes| 2 * bytes as u64));
-        let (Some(bytes), true) = (bytes, found <= most) else {
-            let (what, limit) = ("the off-graph cache", "live_bytes");
-            return Err(of_run(Error::Limit { what, limit, found, allowed: most }));
-        };
-        let (old, new) = (self.rows * features * dtype.size(), rows * features * dtype.size());
-        for region in [&mut self.keys, &mut self.values] {
-            let mut grown = Memory::zeroed(bytes);
-            for head in 0..if old > 0 { heads } else { 0 } {
-                let from = &region.bytes()[head * old..][..old];
-                grown.bytes_mut()[head * new..][..old].copy_from_slice(from);
-            }
-            *region = Arc::new(grown);
-        }
-        self.rows = rows;
-        self.held.resize(rows, 0);
-        Ok(())
+    fn layout(&self, dtype: DType) -> PageLayout {
+        let row_bytes = self.spec.head_dim.saturating_mul(dtype.size());
+        PageLayout { heads: self.spec.kv_heads, rows: self.page_rows, row_bytes }
     }
 
-    /// Copies regions that a clone shares.
-    fn make_own(&mut self) {
-        for region in [&mut self.keys, &mut self.values] {
-            if Arc::get_mut(region).is_none() {
-                *region = Arc::new(Memory::clone(region));
-            }
+    /// The page of a position, and its row there.
+    fn place(&self, position: usize) -> (usize, usize) {
+        let row = position % self.most_rows.max(1);
+        (row / self.page_rows, row % self.page_rows)
+    }
+
+    /// How many positions from this one on lie side by side in a page.
+    fn run_at(&self, position: usize) -> usize {
+        let row = position % self.most_rows.max(1);
+        (self.page_rows - row % self.page_rows).min(self.most_rows - row)
+    }
+
+    /// What the row of a position holds: one more than a position, or 0.
+    fn held(&self, position: usize) -> usize {
+        let (page, row) = self.place(position);
+        self.pages.get(page).map_or(0, |page| page.held[row])
+    }
+
+    /// A page to be written; a copy in its place where a clone shares it.
+    fn own(&mut self, page: usize) -> Result<&mut Page, NodeError> {
+        self.pages.get_mut(page).and_then(Page::own).ok_or_else(no_memory)
+    }
+
+    /// The page that has positions on both sides of `len`, where each position has a row of its own: what lies behind `len`
+    /// cannot be given up with the whole page.
+    fn cut_by(&self, len: usize) -> Option<usize> {
+        let (page, row) = (len / self.page_rows, len % self.page_rows);
+        let behind = self.pages.get(page).filter(|_| row > 0 && self.spec.window.is_none())?;
+        behind.held[row..].iter().any(|&held| held > 0).then_some(page)
+    }
+
+    /// Gives up positions from `len` on; a layer that goes round cannot.
+    fn forget_from(&mut self, len: usize, dtype: DType) {
+        if self.spec.window.is_some() {
+            return;
         }
+        let (layout, row) = (self.layout(dtype), len % self.page_rows);
+        if let Some(page) = self.cut_by(len).and_then(|page| Page::own(&mut self.pages[page])) {
+            page.clear(layout, row..layout.rows);
+            page.held[row..].fill(0);
+        }
+        self.pages.truncate(len.div_ceil(self.page_rows));
     }
 
     /// The first of some positions whose row has been given to a later one, and that one. Only a layer with a window
     /// goes round.
     fn overwritten(&self, mut positions: Range<usize>) -> Option<(usize, usize)> {
-        if self.spec.window.is_none() || self.rows == 0 {
-            return None;
-        }
-        let lost = positions.find(|&position| self.held[position % self.rows] > position + 1)?;
-        Some((lost, self.held[lost % self.rows] - 1))
+        self.spec.window?;
+        let lost = positions.find(|&position| self.held(position) > position + 1)?;
+        Some((lost, self.held(lost) - 1))
     }
 
     /// Those of some positions whose row still belongs to an earlier one.
     fn stale(&self, positions: Range<usize>) -> Vec<usize> {
-        let is_stale = |&position: &usize| {
-            let held = self.held[position % self.rows];
-            held > 0 && held <= position
-        };
         // A layer that does not go round has a row for every position.
         let positions = if self.spec.window.is_some() { positions } else { 0..0 };
-        positions.filter(is_stale).collect()
-    }
-
-    /// Calls `f` for the bytes of some rows, head by head, keys before values.
-    fn for_each_part(&mut self, rows: Range<usize>, dtype: DType, mut f: impl FnMut(&mut [u8])) {
-        let row = self.spec.head_dim * dtype.size();
-        for region in [&mut self.keys, &mut self.values] {
-            let Some(region) = Arc::get_mut(region) else { continue };
-            for head in 0..self.spec.kv_heads {
-                let first = head * self.rows;
-                f(&mut region.bytes_mut()[(first + rows.start) * row..(first + rows.end) * row]);
-            }
-        }
-    }
-
-    /// Writes positions `from..` of keys and values into rows.
-    fn store(
-        &mut self,
-        pool: &Pool,
-        casts: &mut Casts,
-        rows: Range<usize>,
-        dtype: DType,
-        written: &Written<'_>,
-        from: usize,
-    ) {
-        let (heads, features) = (self.spec.kv_heads, self.spec.head_dim);
-        let sizes = [1, heads, rows.len(), features];
-        let strides = self.strides();
-        for (region, source) in [(&mut self.keys, &written.keys), (&mut self.values, &written.values)] {
-            let Some(region) = Arc::get_mut(region) else { continue };
-            let first = source.strides()[2] * from as isize * source.dtype().size() as isize;
-            let to = region.as_mut_ptr().wrapping_add(rows.start * features * dtype.size());
-            // SAFETY: positions from `from` on are a part of the source; the rows are in the region, which is ours
-            // alone, for every head.
-            let (part, mut target) = unsafe {
-                (
-                    View::from_raw(
-                        source.data().wrapping_offset(first),
-                        source.dtype(),
-                        &sizes,
-                        source.strides(),
-                    ),
-                    ViewMut::from_raw(to, dtype, &sizes, &strides),
-                )
-            };
-            match casts.get(source.dtype(), dtype) {
-                Some(cast) => cast.run(pool, &mut target, &[part]),
-                None => copy(pool, &mut target, &part),
-            }
-        }
+        positions.filter(|&position| (1..=position).contains(&self.held(position))).collect()
     }
 
     /// The rows of positions that are held.
     fn live(&self, positions: Range<usize>, dtype: DType) -> Live<'_> {
-        let (heads, features) = (self.spec.kv_heads, self.spec.head_dim);
+        let rows = if self.pages.is_empty() { 0 } else { self.page_rows };
         Live {
-            keys: &self.keys,
-            values: &self.values,
+            layer: self,
+            layout: self.layout(dtype),
             dtype,
-            sizes: [1, heads, self.rows, features],
-            strides: self.strides(),
-            ring: Ring { first: positions.start % self.rows.max(1), live: positions.len() },
+            sizes: [1, self.spec.kv_heads, rows, self.spec.head_dim],
+            strides: strides(&self.spec, self.page_rows),
+            ring: Ring { first: positions.start % self.most_rows.max(1), live: positions.len() },
             window: self.spec.window,
         }
     }
+}
 
-    fn strides(&self) -> [isize; 4] {
-        [0, (self.rows * self.spec.head_dim) as isize, self.spec.head_dim as isize, 1]
+/// Of keys or values of a page, [1, head, row, feature].
+fn strides(spec: &CacheLayer, rows: usize) -> [isize; 4] {
+    [0, (rows * spec.head_dim) as isize, spec.head_dim as isize, 1]
+}
+
+/// Writes positions `from..` of keys and values into rows of a page.
+fn store(
+    pool: &Pool,
+    casts: &mut Casts,
+    spec: &CacheLayer,
+    (page, layout, rows, dtype): (&mut Page, PageLayout, Range<usize>, DType),
+    written: &Written<'_>,
+    from: usize,
+) {
+    let sizes = [1, spec.kv_heads, rows.len(), spec.head_dim];
+    let strides = strides(spec, layout.rows);
+    for (first, source) in [(0, &written.keys), (layout.values_at(), &written.values)] {
+        let offset = source.strides()[2] * from as isize * source.dtype().size() as isize;
+        let to = page.data_mut().wrapping_add(first + rows.start * layout.row_bytes);
+        // SAFETY: positions from `from` on are a part of the source; the rows are in the page, which is ours alone, for
+        // every head.
+        let (part, mut target) = unsafe {
+            (
+                View::from_raw(
+                    source.data().wrapping_offset(offset),
+                    source.dtype(),
+                    &sizes,
+                    source.strides(),
+                ),
+                ViewMut::from_raw(to, dtype, &sizes, &strides),
+            )
+        };
+        match casts.get(source.dtype(), dtype) {
+            Some(cast) => cast.run(pool, &mut target, &[part]),
+            None => copy(pool, &mut target, &part),
+        }
     }
 }

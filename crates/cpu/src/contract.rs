@@ -120,7 +120,7 @@ impl Loaded for LoadedCpu {
     fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
         Ok(Box::new(CpuState::new(
             self.graphs.clone(),
-            (self.pool.clone(), self.path),
+            (self.pool.clone(), self.path, self.pages.clone()),
             options,
             &self.limits,
         )?))
@@ -194,6 +194,7 @@ impl Loaded for LoadedCpu {
             packed_bytes: made + copied + derived,
             state_bytes: buffers.sum(),
             run_bytes: self.workspaces.bytes() + self.batches.bytes(),
+            cache_bytes: self.pages.bytes(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod lanes;
 mod loaded;
 mod memory;
 mod ops;
+mod pages;
 mod recent;
 mod residence;
 mod run;

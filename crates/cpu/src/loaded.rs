@@ -5,6 +5,7 @@ use crate::constants::{Constants, Form, Prepared};
 use crate::frame::{Frame, Slot};
 use crate::memory::{Memory, Region};
 use crate::ops::{self, Lowering, Numerics};
+use crate::pages::PageStore;
 use crate::recent::{Bounds, Recent};
 use crate::residence::Residence;
 use crate::run::{Run, nodes};
@@ -38,6 +39,8 @@ pub(crate) struct LoadedCpu {
     plans: Mutex<Recent<Signature, Arc<Planned>>>,
     pub(crate) workspaces: Workspaces,
     pub(crate) batches: Batches,
+    /// Of the off-graph caches of all sessions.
+    pub(crate) pages: Arc<PageStore>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) path: Path,
     memory: RunMemory,
@@ -91,6 +94,7 @@ impl LoadedCpu {
             plans: Mutex::new(Recent::new(PLANS)),
             workspaces: Workspaces::default(),
             batches: Batches::default(),
+            pages: Arc::default(),
             pool,
             path,
             memory,

@@ -30,19 +30,25 @@ impl Memory {
     /// # Panics
     /// When `len` is more than half the address space, which no limit lets through.
     pub(crate) fn zeroed(len: usize) -> Memory {
+        Memory::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Memory::layout(len)))
+    }
+
+    /// `len` zero bytes; `None` where the system has no more.
+    ///
+    /// # Panics
+    /// As [`Memory::zeroed`].
+    pub(crate) fn try_zeroed(len: usize) -> Option<Memory> {
         if len == 0 {
-            return Memory { data: NonNull::<u64>::dangling().cast(), len };
+            return Some(Memory { data: NonNull::<u64>::dangling().cast(), len });
         }
-        let layout = Memory::layout(len);
         // SAFETY: the size is not zero.
-        let data = unsafe { alloc(layout) };
-        let data = NonNull::new(data).unwrap_or_else(|| handle_alloc_error(layout));
+        let data = NonNull::new(unsafe { alloc(Memory::layout(len)) })?;
         if len >= HUGE_PAGE {
             prefer_huge_pages(data.as_ptr(), len);
         }
         // SAFETY: `len` bytes of our own, of which nobody else knows.
         unsafe { data.as_ptr().write_bytes(0, len) };
-        Memory { data, len }
+        Some(Memory { data, len })
     }
 
     /// A copy of `bytes`.

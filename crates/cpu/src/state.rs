@@ -4,6 +4,7 @@
 
 use crate::cache::Cache;
 use crate::memory::Memory;
+use crate::pages::PageStore;
 use crate::undo::{BufferPlace, Undo};
 use pteron_format::Limits;
 use pteron_ir::{TensorType, Type};
@@ -58,7 +59,7 @@ impl CpuState {
     /// Zeroed buffers, an empty cache, the generator at its seed.
     pub(crate) fn new(
         graphs: Arc<ProgramGraphs>,
-        (pool, path): (Arc<Pool>, Path),
+        (pool, path, pages): (Arc<Pool>, Path, Arc<PageStore>),
         options: &StateOptions,
         limits: &Limits,
     ) -> Result<CpuState> {
@@ -87,7 +88,7 @@ impl CpuState {
             pool,
             buffers,
             undo: Undo::default(),
-            cache: options.cache.as_ref().map(|spec| Cache::new(spec, path, limits)).transpose()?,
+            cache: options.cache.as_ref().map(|spec| Cache::new(spec, path, pages, limits)).transpose()?,
             committed: Effects::new(&StateOptions { cache: None, ..options.clone() }, limits)?,
             pending: None,
             arguments: Vec::new(),

@@ -181,7 +181,7 @@ fn attend(
     ) else {
         return f64::NAN;
     };
-    let job = Attention { q, k, v, scale: 0.1, mask: Mask::Causal { window: None }, ring: None };
+    let job = Attention { q, k, v, scale: 0.1, mask: Mask::Causal { window: None }, ring: None, pages: None };
     let mut scratch = vec![0u8; attention::scratch_bytes(&job.sizes(), pool.threads())];
     best(|| {
         let bytes = bytemuck::cast_slice_mut(&mut out);

@@ -250,6 +250,9 @@ impl<'g> Flow<'g> {
             IntArg::Literal(_) => return None,
             IntArg::Value(value) => *value,
         };
+        if self.graph.inputs.iter().any(|input| input.value == value) {
+            return Some(Start::Position);
+        }
         match &self.made_by.get(&value)?.op {
             Op::ItemInt { x } if self.is_input(*x) => Some(Start::Position),
             Op::ModInt { a, b: IntArg::Literal(modulus) } => {

@@ -32,6 +32,8 @@ pub enum LlmError {
     ContextFull { tokens: usize, context: usize },
     #[error("a context of {asked} positions was asked for; the caches of {file} have {has}")]
     Context { file: String, asked: usize, has: usize },
+    #[error("a context of {asked} positions where the model was made for {longest}; ask for at most that")]
+    LongContext { asked: usize, longest: usize },
     #[error("token {token} is not in the model's vocabulary of {vocab}; is this the model's tokenizer?")]
     UnknownToken { token: u32, vocab: usize },
     #[error("this program draws its tokens itself, which leaves no room for {what}")]

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Names that a context goes by. `get_max_seq_len` comes last: in some files it is the largest input of one call.
 const CONTEXT: [&str; 3] = ["get_max_context_len", "get_max_ctx_len", "get_max_seq_len"];
 
+/// What a context that can be chosen can be chosen up to.
+const LONGEST: &str = "get_longest_context_len";
+
 /// Names that a bound on the tokens of one call goes by.
 const CHUNK: [&str; 3] = ["get_prefill_chunk_size", "get_max_prefill_chunk", "get_max_seq_len"];
 
@@ -36,6 +39,7 @@ struct Inner {
     told: Vec<BufferId>,
     chunk: usize,
     context: Option<usize>,
+    longest: Option<usize>,
     vocab: Option<usize>,
     bos: Option<u32>,
     eos: Vec<u32>,
@@ -61,6 +65,7 @@ impl LanguageModel {
         let inner = Inner {
             chunk: bounds.min().unwrap_or(1).max(1),
             context,
+            longest: size(&program, LONGEST),
             vocab: size(&program, "get_vocab_size").or(prefill.vocab),
             bos: tokens(&program, &["get_bos_id"]).first().copied(),
             eos: tokens(&program, &["get_eos_ids", "get_eos_id"]),
@@ -124,6 +129,12 @@ impl LanguageModel {
     /// Whether the context can be chosen: off-graph caches grow as they are used, others were sized at export.
     pub fn context_is_free(&self) -> bool {
         self.0.program.needs_cache()
+    }
+
+    /// Positions that may be asked for at most: where the context can be chosen, what the file says that the model can
+    /// tell apart; `None` where nothing says it.
+    pub fn longest_context(&self) -> Option<usize> {
+        if self.context_is_free() { self.0.longest } else { self.0.context }
     }
 
     /// Tokens of the vocabulary, where the file says it.

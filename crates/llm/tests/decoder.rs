@@ -4,13 +4,13 @@
 
 mod support;
 
-use pteron_llm::{DecoderOptions, LlmError, Reuse};
-use pteron_models::{KvCache, Logits};
+use pteron_llm::{DecoderOptions, LanguageModel, LlmError, Reuse};
+use pteron_models::{KvCache, Logits, Position};
 use pteron_runtime::RunControl;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use support::{
-    ALL, BORDER, CHUNK, CONTEXT, Caches, WINDOW, decoder, longrope, model, model_with, read, text,
+    ALL, BORDER, CHUNK, CONTEXT, Caches, WINDOW, decoder, longrope, model, model_told, model_with, read, text,
 };
 
 /// How far scores may be apart that were computed in other chunks.
@@ -22,10 +22,17 @@ fn assert_close(a: &[f32], b: &[f32], what: &str) {
 }
 
 /// Reads `texts` one after the other, each after going back to what it shares with the one before, and holds the
-/// scores against those of a new decoder. `marks` remembers the place before every text.
+/// scores against those of a new decoder. `marks` remembers the place before every text. However a program is told the
+/// position, the same is kept.
 fn follow(caches: Caches, texts: &[Vec<u32>], marks: bool) -> Vec<Reuse> {
-    let model = model(caches);
-    let mut one = decoder(&model);
+    let [tensor, number] = [Position::Tensor, Position::Number]
+        .map(|position| follow_in(&model_told(caches, position), caches, texts, marks));
+    assert_eq!(tensor, number, "{caches:?}");
+    number
+}
+
+fn follow_in(model: &LanguageModel, caches: Caches, texts: &[Vec<u32>], marks: bool) -> Vec<Reuse> {
+    let mut one = decoder(model);
     let mut reuses = Vec::new();
     for (number, text) in texts.iter().enumerate() {
         let reuse = one.begin(text).unwrap();
@@ -34,7 +41,7 @@ fn follow(caches: Caches, texts: &[Vec<u32>], marks: bool) -> Vec<Reuse> {
             one.mark().unwrap();
         }
         let scores = read(&mut one, &text[reuse.kept..]);
-        let fresh = read(&mut decoder(&model), text);
+        let fresh = read(&mut decoder(model), text);
         assert_close(&scores, &fresh, &format!("{caches:?}, text {number}"));
         assert_eq!(one.tokens(), text);
         reuses.push(reuse);
@@ -183,6 +190,13 @@ fn a_context_is_chosen_where_caches_grow() {
     assert_eq!(open(Caches::Plain, 100).unwrap().context(), Some(100));
     assert!(matches!(open(Caches::Plain, CONTEXT + 1), Err(LlmError::Context { has: CONTEXT, .. })));
     assert_eq!(open(Caches::PlainOffGraph, 1000).unwrap().context(), Some(1000));
+    // Up to what the model was made for, where the file says it.
+    let model = support::growing(100);
+    let open =
+        |context| pteron_llm::Decoder::new(&model, &DecoderOptions { context, seed: 0 }).map(|d| d.context());
+    assert_eq!(open(None).unwrap(), Some(100));
+    assert_eq!(open(Some(CONTEXT)).unwrap(), Some(CONTEXT));
+    assert!(matches!(open(Some(CONTEXT + 1)), Err(LlmError::LongContext { longest: CONTEXT, .. })));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! them can be checked before anything is computed. Nothing has to be read back then in the middle of a run.
 
 use crate::values::Tensor;
-use pteron_ir::{Op, Ssa};
+use pteron_ir::op::{FloatArg, IntArg};
+use pteron_ir::{Op, Ssa, ValueId};
 use pteron_tensor::{DType, HostTensor};
 use std::sync::Arc;
 
@@ -43,12 +44,19 @@ impl Known {
         numbers.iter().all(|&number| i32::try_from(number).is_ok()).then_some(Known::Numbers(numbers))
     }
 
-    /// What is known of an op's result: of one that moves no element, what is known of its operand.
+    /// What is known of an op's result: of one that moves no element, what is known of its operand; of one that writes a
+    /// number of the call down, that number.
     pub(crate) fn after<'t>(
         op: &Op<Ssa>,
-        operand: impl Fn(pteron_ir::ValueId) -> Option<&'t Tensor>,
+        operand: impl Fn(ValueId) -> Option<&'t Tensor>,
+        number: impl Fn(ValueId) -> Option<i64>,
     ) -> Option<Known> {
         let x = match op {
+            Op::Full { shape, v: FloatArg::Value(v), scalar_type: DType::I32 | DType::I64 } => {
+                let one = shape.iter().all(|size| *size == IntArg::Literal(1));
+                let number = number(*v).filter(|&number| one && i32::try_from(number).is_ok())?;
+                return Some(Known::Numbers([number].into()));
+            }
             Op::IdCopy { x, .. }
             | Op::Contiguous { x, .. }
             | Op::Reshape { x, .. }
@@ -97,6 +105,22 @@ mod tests {
         assert_eq!(Known::Within(0, 7).verdict(-8, 7), Verdict::Inside);
         assert_eq!(Known::Within(0, 8).verdict(-8, 7), Verdict::Unknown);
         assert_eq!(Known::Taken(0).verdict(0, 7), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_number_of_the_call_is_known_where_it_is_written_down() {
+        let v = FloatArg::Value(ValueId(0));
+        let full = |shape: &[i64], scalar_type| Op::Full {
+            shape: shape.iter().map(|&size| IntArg::Literal(size)).collect(),
+            v,
+            scalar_type,
+        };
+        let after = |op: Op<Ssa>, number| Known::after(&op, |_| None, |_| number);
+        assert_eq!(after(full(&[1], DType::I64), Some(7)).and_then(|known| known.first()), Some(7));
+        assert!(after(full(&[2], DType::I64), Some(7)).is_none());
+        assert!(after(full(&[1], DType::F32), Some(7)).is_none());
+        assert!(after(full(&[1], DType::I64), Some(1 << 40)).is_none());
+        assert!(after(full(&[1], DType::I64), None).is_none());
     }
 
     #[test]

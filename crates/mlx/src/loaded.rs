@@ -350,6 +350,7 @@ impl Loaded for LoadedMlx {
             packed_bytes: self.copied_bytes,
             state_bytes,
             run_bytes: 0,
+            cache_bytes: 0,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::numbers;
 use crate::pieces::Piece;
 use crate::values::{ArrayType, Datum, Held, Kept, Tensor, Values};
 use pteron_format::Limits;
-use pteron_ir::op::ResultKind;
+use pteron_ir::op::{IntArg, ResultKind};
 use pteron_ir::text::Printer;
 use pteron_ir::{Block, Graph, Node, Op, Symbols, Type, TypeSource, ValueId, infer};
 use pteron_runtime::backend::{GraphId, RunControl, Step};
@@ -325,7 +325,8 @@ impl<'a> Machine<'a> {
             let notes = vec![Note { taken, ..self.note(node, problem) }];
             self.guards.push(Guarded { found, notes });
         }
-        let known = Known::after(&node.op, |value| self.values.tensor(value).ok());
+        let number = |value| self.values.int(&IntArg::Value(value)).ok();
+        let known = Known::after(&node.op, |value| self.values.tensor(value).ok(), number);
         let tensors = arrays
             .into_iter()
             .zip(types)

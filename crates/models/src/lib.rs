@@ -1,7 +1,7 @@
 //! Decoder language models as graphs: shared blocks, one small file per architecture, and how they become a program.
 //!
 //! A typed configuration and a [`WeightSource`] flow in; a [`Model`] flows out: a graph over
-//! `forward(tokens[1,T], input_pos[1])`, the list of its weights, and what runners want to know of it. Weights are
+//! `forward(tokens[1,T], input_pos)`, the list of its weights, and what runners want to know of it. Weights are
 //! named while the graph is built and read when the file is written, one tensor at a time, so that a model of any size
 //! passes through little memory. Nothing here knows how ops compute.
 
@@ -20,7 +20,7 @@ mod weights;
 pub use architectures::{Architecture, Facts};
 pub use config::{Config, ConfigError};
 pub use error::ModelError;
-pub use model::{KvCache, Logits, Model, ModelOptions};
+pub use model::{KvCache, Logits, Model, ModelOptions, Position};
 pub use net::Net;
 pub use quantize::{
     Deviation, Handling, Method, PackedMatrix, Packing, PackingError, Quantization, Rule, WeightReport,

@@ -19,8 +19,10 @@ pub struct ModelOptions {
     pub activations: DType,
     /// The dtype that caches have; keys and values outside the graph have that of activations.
     pub cache: DType,
-    /// Positions that fit into the caches.
+    /// Positions that a text may have: of caches in the graph all that fit, of others all that the model can tell apart.
     pub context: usize,
+    /// Positions of a session's cache unless who opens it asks for others, where that is not the context.
+    pub session_context: Option<usize>,
     /// Tokens of the largest input.
     pub chunk: usize,
     /// How matrices are packed.
@@ -29,6 +31,8 @@ pub struct ModelOptions {
     pub logits: Logits,
     /// Where keys and values are kept.
     pub kv: KvCache,
+    /// How the position of the first token is given.
+    pub position: Position,
 }
 
 /// Which logits a program gives.
@@ -54,6 +58,16 @@ pub enum KvCache {
     OffGraph,
 }
 
+/// How a call is told the position of its first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    /// As a tensor of one element: what ExecuTorch's runners give.
+    #[default]
+    Tensor,
+    /// As a number of the call, so that no backend reads it back from data.
+    Number,
+}
+
 /// One layer of the session's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheLayer {
@@ -68,10 +82,12 @@ impl Default for ModelOptions {
             activations: DType::BF16,
             cache: DType::BF16,
             context: 2048,
+            session_context: None,
             chunk: 512,
             quantization: Quantization::default(),
             logits: Logits::Last,
             kv: KvCache::InGraph,
+            position: Position::Tensor,
         }
     }
 }
@@ -87,6 +103,11 @@ impl ModelOptions {
             return Err(ModelError::configuration(format!(
                 "inputs of {chunk} tokens in a context of {context}"
             )));
+        }
+        if self.session_context.is_some_and(|context| context > self.context || self.kv == KvCache::InGraph) {
+            let problem =
+                "only caches outside the graph have another context than the graph, and no longer one";
+            return Err(ModelError::configuration(problem));
         }
         if i32::try_from(self.context).is_err() {
             return Err(ModelError::configuration(format!("a context of {} positions", self.context)));
@@ -213,7 +234,8 @@ impl Model {
 
     /// What runners read, in the vocabulary of each.
     fn metadata(&self) -> Result<Vec<(&'static str, Metadata)>, ModelError> {
-        let (context, chunk) = (self.options.context as i64, self.options.chunk as i64);
+        let ModelOptions { context: longest, session_context, chunk, .. } = self.options;
+        let (context, chunk) = (session_context.unwrap_or(longest) as i64, chunk as i64);
         let eos = self.facts.eos.iter().map(|&id| id.into()).collect();
         let mut metadata = vec![
             // The largest input, in the vocabulary that also has `get_max_context_len`.
@@ -230,6 +252,10 @@ impl Model {
             ("enable_dynamic_shape", Metadata::Bool(true)),
             ("use_sampling", Metadata::Bool(false)),
         ];
+        // For runners that let the user choose: metadata of others are bounds, this one is what the model can do.
+        let longer =
+            session_context.is_some().then_some(("get_longest_context_len", Metadata::Int(longest as i64)));
+        metadata.extend(longer);
         metadata.extend(self.facts.bos.map(|bos| ("get_bos_id", Metadata::Int(bos.into()))));
         let built = &self.methods[0].1;
         if !built.borders.is_empty() {
@@ -267,7 +293,14 @@ fn method(name: &str, built: &Built, payload: PayloadIndex) -> Result<MethodWrit
     let own = main.inputs.len() - built.shared.len();
     let mut inputs = Vec::new();
     for input in &main.inputs[..own] {
-        inputs.push(method.input(&main.ty(input.value).and_then(spec).ok_or_else(unbounded)?));
+        let ty = main.ty(input.value).ok_or_else(unbounded)?;
+        inputs.push(match ty {
+            Type::Int(_) => {
+                let number = method.int(0);
+                method.input_value(number)
+            }
+            _ => method.input(&spec(ty).ok_or_else(unbounded)?),
+        });
     }
     let mut outputs = Vec::new();
     for output in &main.outputs {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use pteron_format::Limits;
 use pteron_format::pte::Pte;
+use pteron_ir::Op;
 use pteron_models::architectures::{Gemma4, LayerKind, Llama};
 use pteron_models::{
-    Architecture, Form, KvCache, Logits, Model, ModelOptions, Packing, Quantization, RandomWeights, Wanted,
-    WeightError, WeightSource, shapes,
+    Architecture, Form, KvCache, Logits, Model, ModelOptions, Packing, Position, Quantization, RandomWeights,
+    Wanted, WeightError, WeightSource, shapes,
 };
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType};
@@ -76,6 +77,32 @@ fn caches_outside_the_graph_hold_the_same() {
         for chunk in [5, 3, 1] {
             let difference = largest_difference(&run(file(&model), chunk), &wanted);
             assert!(difference < 2e-4, "{name}, chunks of {chunk}: off by {difference}");
+        }
+    }
+}
+
+#[test]
+fn positions_as_numbers_give_what_positions_as_tensors_give() {
+    let source = Arc::new(RandomWeights::new(7));
+    for (name, architecture, _) in cases() {
+        for (kv, logits) in [
+            (KvCache::InGraph, Logits::All),
+            (KvCache::OffGraph, Logits::All),
+            (KvCache::InGraph, Logits::Both),
+        ] {
+            let [tensor, number] = [Position::Tensor, Position::Number].map(|position| {
+                let options = ModelOptions { kv, logits, position, ..options(5) };
+                let model = build(architecture.as_ref(), source.clone(), options);
+                let mut reads_back = false;
+                model
+                    .module()
+                    .main
+                    .for_each_node(|node, _| reads_back |= matches!(node.op, Op::ItemInt { .. }));
+                let wanted = position == Position::Tensor && kv == KvCache::InGraph;
+                assert_eq!(reads_back, wanted, "{name}, {kv:?}, {position:?}");
+                run(file(&model), 3)
+            });
+            assert_eq!(tensor, number, "{name}, {kv:?}");
         }
     }
 }

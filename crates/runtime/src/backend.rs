@@ -109,7 +109,8 @@ pub trait State: Send {
     /// Goes back to a snapshot of this or of another session of the same program and backend.
     fn restore(&mut self, snapshot: &dyn Snapshot) -> Result<()>;
 
-    /// Bytes that it holds now.
+    /// Bytes that it holds now. Of what it shares with other sessions it may count its part only, so that a sum over all
+    /// sessions counts it once.
     fn bytes(&self) -> u64;
 
     /// For the backend that made it.
@@ -405,4 +406,7 @@ pub struct MemoryReport {
     pub state_bytes: u64,
     /// Memory that runs compute in, kept for the next ones: as much as the most runs at once have needed lately.
     pub run_bytes: u64,
+    /// Off-graph caches of all sessions and snapshots, what they share counted once, and what is kept for the next ones;
+    /// 0 where a backend does not share any.
+    pub cache_bytes: u64,
 }

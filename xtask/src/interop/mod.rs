@@ -1,11 +1,13 @@
 //! `cargo xtask interop`: rewrites the program of every case with the binary, plainly and through the graph, compiles its
-//! `.pt2` files, and shows the results to ExecuTorch's own Python: what was rewritten plainly must say the same as the
-//! original, the others must be accepted, and programs of portable operators alone must run on its runtime.
+//! `.pt2` files, exports every checkpoint in both forms (for our runner and for ExecuTorch's), and shows the results to
+//! ExecuTorch's own Python: what was rewritten plainly must say the same as the original, the others must be accepted, and
+//! programs of portable operators alone must run on its runtime.
 
 mod judge;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +26,7 @@ use crate::workspace;
 ///
 /// Builds the release binary and runs over all sets that `cargo xtask cases` has made: `pteron rewrite IN OUT` must
 /// give a file that is equal table by table, `pteron rewrite IN OUT --through-graph` and `pteron compile` of the case's
-/// .pt2 files one that is accepted; what `pteron compile --portable` can make without a delegate must run on ExecuTorch's
+/// .pt2 files one that is accepted, and so must `pteron export` of every checkpoint, with and without `--for executorch`; what `pteron compile --portable` can make without a delegate must run on ExecuTorch's
 /// Python runtime and give the case's outputs, unless that runtime lacks an operator or has a wrong one (its own program of the
 /// same .pt2 is asked). The last line is `N passed, N failed`.
 #[derive(clap::Args)]
@@ -41,15 +43,19 @@ enum Way {
     ThroughGraph,
     Compiled,
     Portable,
+    Exported,
+    ForExecutorch,
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::Plain, Way::ThroughGraph, Way::Compiled, Way::Portable];
+    /// Of programs, and of checkpoints.
+    const OF_PROGRAMS: [Way; 4] = [Way::Plain, Way::ThroughGraph, Way::Compiled, Way::Portable];
+    const OF_CHECKPOINTS: [Way; 2] = [Way::Exported, Way::ForExecutorch];
 
     fn wanted(self) -> &'static str {
         match self {
             Way::Plain | Way::Portable => "equal",
-            Way::ThroughGraph | Way::Compiled => "accepted",
+            Way::ThroughGraph | Way::Compiled | Way::Exported | Way::ForExecutorch => "accepted",
         }
     }
 
@@ -59,16 +65,32 @@ impl Way {
             Way::ThroughGraph => "graph",
             Way::Compiled => "compiled",
             Way::Portable => "portable",
+            Way::Exported => "exported",
+            Way::ForExecutorch => "for et",
         }
     }
 
-    /// The command that makes the file; `None` where the case has nothing to make it of.
-    fn command(self, case: &Case, binary: &Path, made: &Path) -> Result<Option<Command>> {
+    /// The command that makes the file; `None` where there is nothing to make it of.
+    fn command(self, subject: &Subject, binary: &Path, made: &Path) -> Result<Option<Command>> {
         let mut command = Command::new(binary);
         command.stdin(Stdio::null());
+        let case = match subject {
+            Subject::Case(case) => case,
+            Subject::Checkpoint(folder) => {
+                let folder = folder.join("checkpoint");
+                let gguf = folder.join("model.gguf");
+                let source = if gguf.is_file() { gguf } else { folder };
+                command.arg("export").arg(source).arg("--output").arg(made);
+                if self == Way::ForExecutorch {
+                    command.args(["--for", "executorch"]);
+                }
+                return Ok(Some(command));
+            }
+        };
         match self {
             Way::Plain => command.arg("rewrite").arg(case.program()).arg(made),
             Way::ThroughGraph => command.arg("rewrite").arg(case.program()).arg(made).arg("--through-graph"),
+            Way::Exported | Way::ForExecutorch => return Ok(None),
             Way::Compiled | Way::Portable => {
                 let sources = case.exports()?;
                 if sources.is_empty() {
@@ -80,6 +102,48 @@ impl Way {
         };
         Ok(Some(command))
     }
+}
+
+/// What files are made of.
+enum Subject {
+    Case(Case),
+    /// A case of a checkpoint: its folder.
+    Checkpoint(PathBuf),
+}
+
+impl Subject {
+    fn name(&self) -> String {
+        match self {
+            Subject::Case(case) => case.name().to_owned(),
+            Subject::Checkpoint(folder) => {
+                folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    fn ways(&self) -> &'static [Way] {
+        match self {
+            Subject::Case(_) => &Way::OF_PROGRAMS,
+            Subject::Checkpoint(_) => &Way::OF_CHECKPOINTS,
+        }
+    }
+}
+
+/// The checkpoints that `cargo xtask cases` has made.
+fn checkpoints(cache: &Cache) -> Result<Vec<Subject>> {
+    let folder = cache.set(cases::CHECKPOINT_SET);
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder).doing("read", &folder)? {
+        let path = entry.doing("read", &folder)?.path();
+        if path.join("checkpoint").is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(Subject::Checkpoint).collect())
 }
 
 /// What became of one file.
@@ -104,9 +168,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     for set in cases::SETS {
         let folder = cache.set(set);
         let found = if folder.is_dir() { case::find(&folder)? } else { vec![] };
-        let wanted = found.into_iter().filter(|case| case::matches(&arguments.filter, case.name()));
-        programs.extend(wanted.map(|case| (set, case)));
+        programs.extend(found.into_iter().map(|case| (set, Subject::Case(case))));
     }
+    programs.extend(checkpoints(&cache)?.into_iter().map(|checkpoint| (cases::CHECKPOINT_SET, checkpoint)));
+    programs.retain(|(_, subject)| case::matches(&arguments.filter, &subject.name()));
     if programs.is_empty() {
         let text = format!(
             "no case matches {:?} in {}; `cargo xtask cases` makes them",
@@ -121,7 +186,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 }
 
 /// All checks, one thread and one Python per core; in the order of the programs.
-fn check_all(programs: &[(&'static str, Case)], binary: &Path, python: &Path) -> Result<Vec<Check>> {
+fn check_all(programs: &[(&'static str, Subject)], binary: &Path, python: &Path) -> Result<Vec<Check>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
@@ -133,14 +198,16 @@ fn check_all(programs: &[(&'static str, Case)], binary: &Path, python: &Path) ->
                     let folder = tempfile::tempdir().doing("make", "a folder for rewritten files")?;
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((set, case)) = programs.get(index) else { return Ok(()) };
-                        for way in Way::ALL {
-                            let found = check(case, way, binary, folder.path(), &mut judges)?;
-                            let check = Check { set, case: case.name().to_string(), way, found };
+                        let Some((set, subject)) = programs.get(index) else { return Ok(()) };
+                        for &way in subject.ways() {
+                            let found = check(subject, way, binary, folder.path(), &mut judges)?;
+                            let check = Check { set, case: subject.name(), way, found };
                             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                             done.push((index, check));
                             if done.len() % 200 == 0 {
-                                eprintln!("{} of {} files", done.len(), programs.len() * Way::ALL.len());
+                                let all: usize =
+                                    programs.iter().map(|(_, subject)| subject.ways().len()).sum();
+                                eprintln!("{} of {all} files", done.len());
                             }
                         }
                     }
@@ -163,9 +230,9 @@ struct Judges {
 }
 
 /// Makes one file of one case and has it judged.
-fn check(case: &Case, way: Way, binary: &Path, folder: &Path, judges: &mut Judges) -> Result<Found> {
+fn check(subject: &Subject, way: Way, binary: &Path, folder: &Path, judges: &mut Judges) -> Result<Found> {
     let made = folder.join("made.pte");
-    let Some(mut command) = way.command(case, binary, &made)? else {
+    let Some(mut command) = way.command(subject, binary, &made)? else {
         return Ok(Found::LeftOut("no .pt2"));
     };
     let run = command.output().doing("run", binary)?;
@@ -177,13 +244,13 @@ fn check(case: &Case, way: Way, binary: &Path, folder: &Path, judges: &mut Judge
         }
         return Ok(Found::Bad(format!("it was not made, {}: {}", run.status, errors.trim())));
     }
-    let answer = match way {
-        Way::Plain => judges.checker.ask(&[&case.program(), &made])?,
-        Way::ThroughGraph | Way::Compiled => judges.checker.ask(&[&made])?,
-        Way::Portable => judges.runner.ask(&case.folder, &made)?,
+    let answer = match (way, subject) {
+        (Way::Plain, Subject::Case(case)) => judges.checker.ask(&[&case.program(), &made])?,
+        (Way::Portable, Subject::Case(case)) => judges.runner.ask(&case.folder, &made)?,
+        _ => judges.checker.ask(&[&made])?,
     };
     // A later file that cannot be made must not be judged by this one.
-    std::fs::remove_file(&made).doing("remove", &made)?;
+    fs::remove_file(&made).doing("remove", &made)?;
     Ok(match answer.verdict.as_str() {
         verdict if verdict == way.wanted() => Found::Good,
         "missing" => Found::LeftOut("ExecuTorch lacks an operator"),

@@ -3,7 +3,7 @@
 
 use pteron_ir::op::IndexArg;
 use pteron_ir::{Dim, Graph, Module, Op, Type, ValueId};
-use pteron_runtime::Program;
+use pteron_runtime::{CacheLayer, Program};
 use std::collections::{HashMap, HashSet};
 
 /// What one step reads.
@@ -26,8 +26,9 @@ impl Traffic {
     pub(crate) fn of(program: &Program, method: &str) -> Traffic {
         let mut traffic = Traffic::default();
         if let Ok(info) = program.method(method) {
+            let layers = program.cache_spec().map_or(&[][..], |cache| &cache.layers);
             for delegate in &info.delegates {
-                traffic.add(&delegate.module);
+                traffic.add(&delegate.module, layers);
             }
         }
         traffic
@@ -44,7 +45,7 @@ impl Traffic {
         self.multiply_adds_a_token * tokens as u64 + self.multiply_adds_an_input * inputs
     }
 
-    fn add(&mut self, module: &Module) {
+    fn add(&mut self, module: &Module, layers: &[CacheLayer]) {
         let graph = &module.main;
         // What follows from other weights, such as biases from scales, need not be read.
         let outputs = module.init.iter().flat_map(|init| &init.outputs);
@@ -64,6 +65,13 @@ impl Traffic {
                     return;
                 }
                 Op::Sdpa { k, v, .. } => self.attention(graph, *k, *v),
+                Op::UpdateAndAttend { layer_id, .. } => {
+                    let layer = layer_id.and_then(|layer| layers.get(usize::try_from(layer).ok()?));
+                    let dtype = node.results.first().and_then(|&result| graph.ty(result));
+                    if let (Some(layer), Some(Type::Tensor(ty))) = (layer, dtype) {
+                        self.cached(layer, ty.dtype.size() as u64);
+                    }
+                }
                 Op::QuantizedMatmul { x, scales, group_size, .. } => {
                     let groups = elements(graph, *scales).unwrap_or(0);
                     self.product(graph, *x, groups * (*group_size).max(0) as u64);
@@ -81,6 +89,15 @@ impl Traffic {
                 }
             });
         });
+    }
+
+    /// Keys and values outside the graph, which have the dtype of activations.
+    fn cached(&mut self, layer: &CacheLayer, size: u64) {
+        let a_position = 2 * (layer.kv_heads * layer.head_dim) as u64 * size;
+        match layer.window {
+            Some(window) => self.rings += a_position * window as u64,
+            None => self.per_position += a_position,
+        }
     }
 
     /// A product takes place once a row of its input; an input of known size has one row whatever the text.

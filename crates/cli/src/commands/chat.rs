@@ -59,7 +59,6 @@ enum Full {
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::Answer, Failure> {
     let loaded = arguments.loading.load(arguments.model.as_deref())?;
     let mut chat = Chat::new(arguments, &loaded)?;
-    loaded.keep();
     let mut editor = Editor::new()?;
     if editor.interactive() {
         complain(&format!("{}: /help lists what can be typed\n", chat.model));

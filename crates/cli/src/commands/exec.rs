@@ -124,7 +124,7 @@ fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodIn
     }
 }
 
-/// Inputs as a method takes them: a number becomes a tensor where a tensor of one element will do.
+/// Inputs as a method takes them: a number becomes a tensor where a tensor of one element will do, and the other way round.
 fn fitted(inputs: Vec<Value>, method: &MethodInfo) -> Vec<Value> {
     let mut wanted = method.inputs.iter().map(|argument| &argument.kind);
     inputs
@@ -133,6 +133,10 @@ fn fitted(inputs: Vec<Value>, method: &MethodInfo) -> Vec<Value> {
             Some(ArgumentKind::Tensor { dtype, dims }) if dims.iter().all(|dim| dim.min <= 1) => {
                 element(&value, *dtype, vec![1; dims.len()]).map_or(value, Value::from)
             }
+            Some(ArgumentKind::Int) => match whole_numbers(&value).as_deref() {
+                Some(&[number]) => Value::Int(number),
+                _ => value,
+            },
             _ => value,
         })
         .collect()
@@ -151,6 +155,18 @@ fn element(value: &Value, dtype: DType, shape: Vec<usize>) -> Option<HostTensor>
     .ok()
 }
 
+/// An integer, or the elements of a tensor of integers.
+fn whole_numbers(value: &Value) -> Option<Vec<i64>> {
+    match value {
+        Value::Int(number) => Some(vec![*number]),
+        Value::Tensor(tensor) => match tensor.as_slice::<i64>() {
+            Ok(list) => Some(list.to_vec()),
+            Err(_) => tensor.as_slice::<i32>().ok().map(|list| list.iter().map(|&id| id.into()).collect()),
+        },
+        _ => None,
+    }
+}
+
 /// Refuses token ids and positions below zero: ops that count from the end would take them for others.
 fn check_text(program: &Program, inputs: &[Value]) -> Result<(), Failure> {
     let reads_text = LanguageModel::new(program.clone()).is_ok_and(|model| model.context().is_some());
@@ -158,11 +174,8 @@ fn check_text(program: &Program, inputs: &[Value]) -> Result<(), Failure> {
         return Ok(());
     }
     for (position, value) in inputs.iter().enumerate() {
-        let Value::Tensor(tensor) = value else { continue };
-        let whole = tensor.as_slice::<i64>().map(<[i64]>::to_vec);
-        let whole = whole
-            .or_else(|_| tensor.as_slice::<i32>().map(|list| list.iter().map(|&id| id.into()).collect()));
-        if let Some(below) = whole.ok().and_then(|list| list.into_iter().find(|&number| number < 0)) {
+        let below = whole_numbers(value).and_then(|list| list.into_iter().find(|&number| number < 0));
+        if let Some(below) = below {
             return Err(Failure::new(format!(
                 "input {position} holds {below}; token ids and positions are 0 or more"
             )));

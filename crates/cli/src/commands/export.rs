@@ -27,7 +27,7 @@ use std::str::FromStr;
   pteron export SmolLM2-135M-Instruct -o smollm2.pte
   pteron export Llama-3.2-1B -o llama.pte --quantize 4w --group-size 64 --report
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
-  pteron export model-Q4_K_M.gguf -o model.pte --context 8192
+  pteron export model-Q4_K_M.gguf -o model.pte --for executorch --context 8192
   pteron export smollm2-135m -o smollm2.pte
   pteron export tiny.en.pt -o whisper.pte
 
@@ -57,7 +57,10 @@ pub(crate) struct Arguments {
     /// counts
     #[arg(long, value_name = "GLOB=SCHEME")]
     rule: Vec<Rule>,
-    /// Positions that fit into the caches [default: what the model was made for, up to 4096]
+    /// Positions of a session [default: what the model was made for, up to 4096]
+    ///
+    /// Caches in the graph have so many, and every session takes memory for all of them. A session's own cache grows with the
+    /// text, and `run --context` may ask for more, up to what the model was made for.
     #[arg(long, value_name = "N")]
     context: Option<usize>,
     /// Tokens of the largest input [default: 512]
@@ -67,9 +70,13 @@ pub(crate) struct Arguments {
     /// a prompt is (its buffer `text_length`); other runners may, or give the whole prompt as one input.
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
-    /// Where keys and values are kept: in buffers of the graph, or in the session's cache, which grows with use
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Kv::InGraph)]
-    kv: Kv,
+    /// Whose runner shall run it: ExecuTorch's own gives the position as a tensor and wants caches in the graph
+    #[arg(long = "for", value_enum, value_name = "RUNTIME", default_value_t = Target::Pteron)]
+    target: Target,
+    /// Where keys and values are kept: in the session's cache, which grows with use, or in buffers of the graph
+    /// [default: off-graph; for executorch in-graph]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    kv: Option<Kv>,
     /// Add a method forward_all that gives the logits of all positions, over the same state; caches in the graph are
     /// then copied at every call
     #[arg(long)]
@@ -105,6 +112,13 @@ enum Activations {
     F32,
 }
 
+/// `--for`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Target {
+    Pteron,
+    Executorch,
+}
+
 /// `--kv`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kv {
@@ -114,6 +128,10 @@ enum Kv {
 
 impl Arguments {
     fn options(&self, checkpoint: &Checkpoint) -> Result<ExportOptions, Failure> {
+        let usual = match self.target {
+            Target::Pteron => ExportOptions::default(),
+            Target::Executorch => ExportOptions::for_executorch(),
+        };
         let speaks = checkpoint.speech.is_some();
         let scheme = match (self.quantize, speaks && self.rule.is_empty()) {
             (Some(Scheme(scheme)), _) => scheme,
@@ -139,9 +157,11 @@ impl Arguments {
             context: self.context,
             chunk: self.chunk,
             kv: match self.kv {
-                Kv::InGraph => KvCache::InGraph,
-                Kv::OffGraph => KvCache::OffGraph,
+                Some(Kv::InGraph) => KvCache::InGraph,
+                Some(Kv::OffGraph) => KvCache::OffGraph,
+                None => usual.kv,
             },
+            position: usual.position,
             logits: if self.all_logits { Logits::Both } else { Logits::Last },
         })
     }
@@ -189,9 +209,11 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         origin.name,
         origin.architecture,
     ))?;
+    let longer = options.session_context.filter(|&context| context < options.context);
     out.line(format!(
-        "context {}, inputs of up to {} tokens, {} activations, {} tokenizer, {} chat template",
-        options.context,
+        "context {}{}, inputs of up to {} tokens, {} activations, {} tokenizer, {} chat template",
+        options.session_context.unwrap_or(options.context),
+        longer.map_or_else(String::new, |_| format!(" (up to {} when it runs)", options.context)),
         options.chunk,
         options.activations,
         if checkpoint.tokenizer.is_some() { "with" } else { "no" },

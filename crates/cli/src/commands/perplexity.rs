@@ -72,7 +72,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let mut decoder = loaded.decoder(0)?;
     let mut fast = fast.map(|fast| fast.decoder(0)).transpose()?;
     let windows = arguments.windows(&text, &loaded, &decoder)?;
-    loaded.keep();
     let control = RunControl { cancel: Some(interrupt::listen()?), ..RunControl::default() };
     let progress = bar(windows.len() as u64);
     let start = Instant::now();

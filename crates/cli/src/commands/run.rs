@@ -127,7 +127,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
         return Err(failure);
     }
     let mut answer = answer?;
-    loaded.keep();
     answer.stats.load_start = loaded.load_start;
     answer.stats.load_end = loaded.load_end;
     answer.stats.peak_bytes = machine::peak_bytes();

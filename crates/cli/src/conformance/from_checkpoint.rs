@@ -230,7 +230,7 @@ fn call(
     let failed = |error: pteron_tensor::TensorError| error.to_string();
     let inputs: [Value; 2] = [
         HostTensor::from_slice(vec![1, tokens.len()], tokens).map_err(failed)?.into(),
-        HostTensor::from_slice(vec![1], &[start as i64]).map_err(failed)?.into(),
+        Value::Int(start as i64),
     ];
     let outputs = session.run(method, &inputs).map_err(|error| error.to_string())?;
     let logits = outputs.first().map(Value::to_tensor).transpose().map_err(|error| error.to_string())?;

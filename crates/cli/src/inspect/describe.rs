@@ -232,7 +232,7 @@ fn cache(program: &Program, spec: &CacheSpec) -> Cache {
 }
 
 /// The dtype of the keys that the first cache update writes.
-fn key_dtype(program: &Program) -> Option<DType> {
+pub(crate) fn key_dtype(program: &Program) -> Option<DType> {
     let mut found = None;
     for delegate in program.methods().iter().flat_map(|method| &method.delegates) {
         let graph = &delegate.module.main;

@@ -1,7 +1,7 @@
 //! Checkpoints that are talked to: converted once, into the store, and found there the next time.
 //!
-//! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program for every context and choice of logits
-//! that is asked for. All of them share the weights.
+//! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program for every choice of logits that is asked
+//! for; its caches grow with the text, so that it is the same for every context. All of them share the weights.
 
 use super::find::{Located, Wanted};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// What converted files mean. Raise it when the exporter makes something else of the same checkpoint and options, or when
 /// the files are laid out otherwise: whatever has another number is made anew.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
 /// Room that a file of weights may take beside them: names, and gaps between tensors.
 const TABLES_ROOM: u64 = 1 << 20;
@@ -59,7 +59,7 @@ impl<'a> Conversion<'a> {
     /// The program, if it is here; nothing is made.
     pub(crate) fn find(&self) -> Result<Option<Located>, Failure> {
         Ok(match self.look()? {
-            (Found::Whole(program), Found::Whole(weights)) => Some(self.located(program, weights, false)),
+            (Found::Whole(program), Found::Whole(weights)) => Some(self.located(program, weights)),
             _ => None,
         })
     }
@@ -68,7 +68,7 @@ impl<'a> Conversion<'a> {
     pub(crate) fn converted(&self) -> Result<Located, Failure> {
         let found = self.look()?;
         if let (Found::Whole(program), Found::Whole(weights)) = found {
-            return Ok(self.located(program, weights, false));
+            return Ok(self.located(program, weights));
         }
         // Whatever cannot be made is refused before anything is said or written.
         let refused = |error| Failure::new(error).naming(self.source, &self.name);
@@ -97,7 +97,7 @@ impl<'a> Conversion<'a> {
             out.write_all(&program_file).map_err(Failure::new)
         })?;
         bar.finish_and_clear();
-        Ok(self.located(program, weights, true))
+        Ok(self.located(program, weights))
     }
 
     /// Says what is made and why; a program for weights that are here is made too quickly to speak of.
@@ -122,9 +122,9 @@ impl<'a> Conversion<'a> {
         Ok((program, self.store.conversion(&self.identity, &weights_piece(&weights))?))
     }
 
-    fn located(&self, program: PathBuf, weights: PathBuf, is_new: bool) -> Located {
+    fn located(&self, program: PathBuf, weights: PathBuf) -> Located {
         let source = Some((self.store.clone(), self.identity.clone()));
-        Located { name: self.name.clone(), program, weights: Some(weights), source, is_new }
+        Located { name: self.name.clone(), program, weights: Some(weights), source }
     }
 }
 
@@ -155,19 +155,17 @@ fn weights_words(options: &ExportOptions) -> String {
 
 /// All that changes a program, in words.
 fn program_words(options: &ExportOptions) -> String {
-    let ExportOptions { activations, quantization, context, logits, .. } = options;
-    let context = context.map_or_else(|| "usual context".to_owned(), |context| format!("context {context}"));
+    let ExportOptions { activations, quantization, logits, .. } = options;
     let logits = match logits {
         Logits::Last => "last logits",
         Logits::All => "all logits",
         Logits::Both => "last and all logits",
     };
-    format!("program, {context}, {logits}, {activations}, quantised {quantization}")
+    format!("program, {logits}, {activations}, quantised {quantization}")
 }
 
 fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions, Failure> {
-    let mut options =
-        ExportOptions { context: wanted.context, logits: wanted.logits, ..ExportOptions::default() };
+    let mut options = ExportOptions { logits: wanted.logits, ..ExportOptions::default() };
     if let Some(name) = &asked.activations {
         options.activations = DType::from_name(name)
             .ok_or_else(|| Failure::new(format!("the registry asks for activations of `{name}`")))?;

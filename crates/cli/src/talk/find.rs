@@ -14,8 +14,6 @@ use std::path::{Path, PathBuf};
 /// What a program shall be like where it is still to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Positions of its caches; `None` leaves that to the exporter.
-    pub(crate) context: Option<usize>,
     /// Whose logits it gives.
     pub(crate) logits: Logits,
 }
@@ -31,13 +29,11 @@ pub(crate) struct Located {
     pub(crate) weights: Option<PathBuf>,
     /// What it was converted from, and where that is kept.
     pub(crate) source: Option<(Store, Identity)>,
-    /// Whether the program was made just now, for this start.
-    pub(crate) is_new: bool,
 }
 
 impl Located {
     fn file(program: PathBuf, name: &str) -> Located {
-        Located { name: name.to_owned(), program, weights: None, source: None, is_new: false }
+        Located { name: name.to_owned(), program, weights: None, source: None }
     }
 
     /// A failure in words of whoever named the model: where its files are kept is of no use to them.

@@ -12,7 +12,6 @@ use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
 use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// Options of every command that talks to a model.
@@ -44,7 +43,6 @@ pub(crate) struct Loaded {
     pub(crate) load_start: f64,
     pub(crate) load_end: f64,
     context: Option<usize>,
-    trial: Trial,
 }
 
 /// Why a model could not be opened: where its own files were read, damage may be the reason.
@@ -62,24 +60,6 @@ impl Trouble {
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Trouble {
         Trouble::Other(failure)
-    }
-}
-
-/// A program that was made for a context of the user's own. Unless something comes of it, it goes again: a context that
-/// does not do shall leave nothing behind.
-struct Trial {
-    made: Option<Located>,
-    is_kept: Cell<bool>,
-}
-
-impl Drop for Trial {
-    fn drop(&mut self) {
-        if let Some(Located { program, source: Some((store, source)), .. }) = &self.made
-            && !self.is_kept.get()
-        {
-            // What cannot be removed is in nobody's way.
-            let _ = store.remove_conversion(source, program);
-        }
     }
 }
 
@@ -129,15 +109,11 @@ impl Loading {
     }
 
     fn wanted(&self, logits: Logits) -> Wanted {
-        Wanted { context: self.context, logits }
+        Wanted { logits }
     }
 
     fn open(&self, found: &Located, options: &Options) -> Result<Loaded, Trouble> {
         let (path, data) = (&*found.program, found.data());
-        let trial = Trial {
-            made: Some(found.clone()).filter(|found| found.is_new && self.context.is_some()),
-            is_kept: Cell::new(false),
-        };
         let clock = Clock::default();
         let load_start = clock.now();
         if let Some(limit) = self.memory_limit {
@@ -174,7 +150,6 @@ impl Loading {
             load_start,
             load_end: clock.now(),
             context: self.context,
-            trial,
         })
     }
 
@@ -211,11 +186,6 @@ impl Loaded {
     /// What the user calls the model.
     pub(crate) fn name(&self) -> &str {
         &self.found.name
-    }
-
-    /// Something came of it: a program that was made for it stays.
-    pub(crate) fn keep(&self) {
-        self.trial.is_kept.set(true);
     }
 
     /// The voice, or an error that says how to give the model one.

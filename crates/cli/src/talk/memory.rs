@@ -1,6 +1,7 @@
 //! What a model will need, before it is loaded: `--memory-limit` refuses what does not fit.
 
 use crate::failure::Failure;
+use crate::inspect::key_dtype;
 use crate::output::size;
 use pteron_format::Limits;
 use pteron_runtime::{Options, Program};
@@ -69,7 +70,7 @@ fn need(program: &Program, context: Option<usize>) -> Result<Need, Failure> {
     }
     let off_graph = program.cache_spec().filter(|_| program.needs_cache()).map_or(0, |spec| {
         let capacity = context.unwrap_or(spec.capacity);
-        let element = spec.dtype.map_or(4, |dtype| dtype.size());
+        let element = spec.dtype.or_else(|| key_dtype(program)).map_or(4, |dtype| dtype.size());
         let layers = spec.layers.iter().map(|layer| {
             let slots = layer.window.map_or(capacity, |window| window + spec.max_write.unwrap_or(window));
             let cells = (layer.kv_heads * layer.head_dim).saturating_mul(slots.min(capacity));

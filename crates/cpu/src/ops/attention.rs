@@ -52,7 +52,7 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
             run.pool,
             path,
             &mut run.target(result)?,
-            &Attention { q, k, v, scale, mask, ring: None },
+            &Attention { q, k, v, scale, mask, ring: None, pages: None },
             &mut scratch,
         );
         Ok(())
@@ -103,9 +103,9 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
             }
             let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
             run.control.charge(work).map_err(of_run)?;
-            let (k, v, ring) = (live.keys(), live.values(), Some(live.ring));
+            let (k, v, ring, pages) = (live.keys(), live.values(), Some(live.ring), Some(live.pages()));
             let mask = Mask::Causal { window: live.window };
-            let job = Attention { q, k, v, scale, mask, ring };
+            let job = Attention { q, k, v, scale, mask, ring, pages };
             attention(run.pool, path, &mut run.target(result)?, &job, &mut run.lend(scratch)?);
             Ok(())
         })();

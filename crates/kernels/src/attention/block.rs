@@ -12,21 +12,30 @@ use pteron_tensor::DType;
 /// What stands for the largest score while there is none; anything added to it is itself.
 const LOWEST: f32 = -3e38;
 
-/// Where a row of keys or values begins.
-pub(super) fn place_of(view: &View<'_>, (batch, shared, place): (usize, usize, usize)) -> *const u8 {
+/// A block of rows of one head: where the keys or values begin that it is a part of, batch, shared head and first row.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) data: *const u8,
+    pub(super) batch: usize,
+    pub(super) shared: usize,
+    pub(super) row: usize,
+}
+
+/// Where a block of rows of keys or values begins.
+pub(super) fn place_of(view: &View<'_>, rows: Rows) -> *const u8 {
     let s = view.strides();
-    let first = batch as isize * s[0] + shared as isize * s[1] + place as isize * s[2];
-    view.data().wrapping_offset(first * view.dtype().size() as isize)
+    let first = rows.batch as isize * s[0] + rows.shared as isize * s[1] + rows.row as isize * s[2];
+    rows.data.wrapping_offset(first * view.dtype().size() as isize)
 }
 
 /// Converts a block of rows of keys or values to f32, padded with zeros. Returns whether all are finite.
 ///
 /// # Safety
-/// `count` rows from the place on are inside the view; `to` has room for as many of `width`.
+/// `count` rows from the block's first on are there; `to` has room for as many of `width`.
 pub(super) unsafe fn load(
     job: &Job<'_>,
     view: &View<'_>,
-    block: (usize, usize, usize),
+    block: Rows,
     count: usize,
     to: *mut f32,
     width: usize,

@@ -63,7 +63,11 @@ pub(super) fn run(pool: &Pool, job: &Job<'_>, scratch: &mut [f32]) {
     let cost = visible.len() * sizes.rows() * (sizes.features + sizes.values) / 16;
     let task = |item: usize| {
         let (head, range) = (item / ranges, item % ranges);
-        let cut = |at: usize| visible.start + visible.len() * at / ranges;
+        // Whole blocks, so that blocks begin at the same keys whether these lie in pages or not.
+        let cut = |at: usize| match visible.len() * at / ranges {
+            all if at == ranges => visible.start + all,
+            part => visible.start + part / BLOCK * BLOCK,
+        };
         // SAFETY: every item has its own part of the scratch, which was checked to be large enough.
         let (partial, work) = unsafe {
             let first = scratch.get().add(item * (partial + work));
@@ -175,8 +179,6 @@ impl<T: Stored> Kernel for Few<'_, T> {
             let (k, v) = (&job.attention.k, &job.attention.v);
             let first = |strides: &[isize]| batch as isize * strides[0] + shared as isize * strides[1];
             let (ks, vs) = (k.strides(), v.strides());
-            let keys_at = k.data().cast::<T>().offset(first(ks));
-            let values_at = v.data().cast::<T>().offset(first(vs));
             let mut key = keys.start;
             while key < keys.end {
                 let (place, run) = job.place(key);
@@ -189,7 +191,8 @@ impl<T: Stored> Kernel for Few<'_, T> {
                     key += count;
                     continue;
                 }
-                let block = keys_at.offset(place as isize * ks[2]);
+                let row = place.row as isize;
+                let block = place.keys.cast::<T>().offset(first(ks) + row * ks[2]);
                 scores::<S, T>(block, ks[2], count, queries, rows, width, sizes.features, weights);
                 if !job.is_open(0, last, &(key..key + count)) {
                     for row in 0..rows {
@@ -206,7 +209,7 @@ impl<T: Stored> Kernel for Few<'_, T> {
                 for row in 0..rows {
                     weigh::<S>(state, row, weights.add(row * BLOCK), count);
                 }
-                let block = values_at.offset(place as isize * vs[2]);
+                let block = place.values.cast::<T>().offset(first(vs) + row * vs[2]);
                 add_values::<S, T>(block, vs[2], count, weights, rows, state, sizes.values);
                 key += count;
             }

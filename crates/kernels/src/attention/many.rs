@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::block::place_of;
-use super::block::{Scores, Values, Weigh, add_visible_values, load, mask};
+use super::block::{Rows, Scores, Values, Weigh, add_visible_values, load, mask};
 use super::scratch::padded;
 use super::{Job, Sizes};
 use crate::pool::Pool;
@@ -140,14 +140,14 @@ unsafe fn run_tile(job: &Job<'_>, head: usize, (first, rows): (usize, usize), wo
                 key += count;
                 continue;
             }
-            let block = (batch, shared, place);
-            score(job, block, count, rows, work, tiles);
+            let block = |data| Rows { data, batch, shared, row: place.row };
+            score(job, block(place.keys), count, rows, work, tiles);
             let open = job.is_open(first_query, last_query, &(key..key + count));
             if !open {
                 mask(job, (batch, shared), (first, rows), (key, count), work.weights);
             }
             on(job.path, Weigh { work, count, rows });
-            add(job, block, count, rows, open, work, tiles);
+            add(job, block(place.values), count, rows, open, work, tiles);
             key += count;
         }
         for i in 0..rows {
@@ -189,15 +189,8 @@ unsafe fn load_queries(
 /// Scores of all rows against a block of keys.
 ///
 /// # Safety
-/// As [`run_tile`], for `count` keys from a place (batch, shared head, row) on.
-unsafe fn score(
-    job: &Job<'_>,
-    block: (usize, usize, usize),
-    count: usize,
-    rows: usize,
-    work: Work,
-    tiles: Tiles<'_>,
-) {
+/// As [`run_tile`], for `count` keys of a block.
+unsafe fn score(job: &Job<'_>, block: Rows, count: usize, rows: usize, work: Work, tiles: Tiles<'_>) {
     let k = &job.attention.k;
     // SAFETY: the caller's promise.
     unsafe {
@@ -218,7 +211,7 @@ unsafe fn score(
 /// As [`score`].
 unsafe fn add(
     job: &Job<'_>,
-    block: (usize, usize, usize),
+    block: Rows,
     count: usize,
     rows: usize,
     open: bool,

@@ -1,5 +1,5 @@
 //! Scaled dot-product attention with shared key heads, over keys and values where they lie: a cache of any layout, a
-//! part of it, or a ring. Softmax runs online over blocks of keys, so memory does not grow with their number.
+//! part of it, a ring, or pages. Softmax runs online over blocks of keys, so memory does not grow with their number.
 //!
 //! Few queries (a decode step) read keys and values once, straight into multiply-adds: the limit is memory, and
 //! threads share heads and ranges of keys. Many queries (prefill) go through tiles of rows, whose limit is the
@@ -45,14 +45,39 @@ pub struct Ring {
     pub live: usize,
 }
 
+/// Where the pages of a cache lie.
+///
+/// # Safety
+/// Keys and values of every page that the cache has stay readable as long as this is borrowed, and nobody writes them: as
+/// many rows of every head as the views of the first page say, at the same distances from where they begin.
+pub unsafe trait PageTable: Sync {
+    /// Where keys and values of a page begin.
+    fn page(&self, number: usize) -> (*const u8, *const u8);
+}
+
+/// Keys and values whose rows lie in pages of equal size.
+#[derive(Clone, Copy)]
+pub struct Pages<'a> {
+    /// Where they lie.
+    pub table: &'a dyn PageTable,
+    /// Rows of all pages together.
+    pub rows: usize,
+}
+
+impl std::fmt::Debug for Pages<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
 /// What is attended to, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
     /// [batch, heads, queries, features], floats.
     pub q: View<'a>,
-    /// [batch, shared heads, keys, features]; of one dtype with the values.
+    /// [batch, shared heads, keys, features]; of one dtype with the values. In pages: those of the first one, batch 1.
     pub k: View<'a>,
-    /// [batch, shared heads, keys, value features].
+    /// [batch, shared heads, keys, value features]; as the keys.
     pub v: View<'a>,
     /// Factor of the scores.
     pub scale: f32,
@@ -60,6 +85,8 @@ pub struct Attention<'a> {
     pub mask: Mask<'a>,
     /// Where keys and values are a ring.
     pub ring: Option<Ring>,
+    /// Where they lie in pages.
+    pub pages: Option<Pages<'a>>,
 }
 
 /// Sizes of one attention.
@@ -94,15 +121,17 @@ impl Attention<'_> {
     /// # Panics
     /// When the tensors do not have four axes that fit each other.
     pub fn sizes(&self) -> Sizes {
-        let (&[batch, heads, queries, features], &[_, shared, rows, _]) = (self.q.sizes(), self.k.sizes())
+        let (&[batch, heads, queries, features], &[_, shared, of_view, _]) = (self.q.sizes(), self.k.sizes())
         else {
             panic!("attention needs four axes");
         };
+        let rows = self.pages.map_or(of_view, |pages| pages.rows);
         let keys = self.ring.map_or(rows, |ring| ring.live);
         let values = self.v.sizes()[3];
         let sizes = Sizes { batch, heads, shared, queries, keys, features, values };
-        assert_eq!(self.k.sizes(), [batch, shared, rows, features]);
-        assert_eq!(self.v.sizes(), [batch, shared, rows, values]);
+        assert_eq!(self.k.sizes(), [batch, shared, of_view, features]);
+        assert_eq!(self.v.sizes(), [batch, shared, of_view, values]);
+        assert!(self.pages.is_none() || batch == 1 && of_view > 0, "pages hold rows of one sequence");
         assert!(shared > 0 && heads.is_multiple_of(shared) || heads == 0);
         assert!(self.ring.is_none_or(|ring| ring.live <= rows && (rows == 0 || ring.first < rows)));
         assert_eq!(self.k.dtype(), self.v.dtype());
@@ -139,6 +168,14 @@ pub fn attention(
     if few::is_few(&job) { few::run(pool, &job, scratch) } else { many::run(pool, &job, scratch) }
 }
 
+/// A row of keys and values, and where the tensors begin that have it.
+#[derive(Clone, Copy)]
+struct Place {
+    keys: *const u8,
+    values: *const u8,
+    row: usize,
+}
+
 /// One attention, checked.
 struct Job<'a> {
     attention: &'a Attention<'a>,
@@ -163,16 +200,22 @@ impl Job<'_> {
         start.min(end)..end
     }
 
-    /// The row of the tensors in which a key lies, and how many keys follow it there.
-    fn place(&self, key: usize) -> (usize, usize) {
-        match self.attention.ring {
+    /// Where a key and its value lie, and how many keys follow it there.
+    fn place(&self, key: usize) -> (Place, usize) {
+        let Attention { k, v, ring, pages, .. } = self.attention;
+        let of_view = k.sizes()[2];
+        let rows = pages.map_or(of_view, |pages| pages.rows);
+        let (at, left) = match ring {
             Some(ring) => {
-                let rows = self.attention.k.sizes()[2];
                 let at = (ring.first + key) % rows;
                 (at, rows - at)
             }
             None => (key, self.sizes.keys - key),
-        }
+        };
+        let Some(pages) = pages else { return (Place { keys: k.data(), values: v.data(), row: at }, left) };
+        let (keys, values) = pages.table.page(at / of_view);
+        let row = at % of_view;
+        (Place { keys, values, row }, left.min(of_view - row))
     }
 
     /// Loads a query, scaled, and pads it with zeros.

@@ -69,10 +69,13 @@ impl Decoder {
     pub fn new(model: &LanguageModel, options: &DecoderOptions) -> Result<Decoder> {
         let program = model.program();
         let free = model.context_is_free();
-        if let (Some(asked), Some(has), false) = (options.context, model.context(), free)
+        if let (Some(asked), Some(has)) = (options.context, model.longest_context())
             && asked > has
         {
-            return Err(LlmError::Context { file: program.name().to_owned(), asked, has });
+            return Err(match free {
+                true => LlmError::LongContext { asked, longest: has },
+                false => LlmError::Context { file: program.name().to_owned(), asked, has },
+            });
         }
         let context = options.context.or(model.context());
         let cache = if free { options.context } else { None };

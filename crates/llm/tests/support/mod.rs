@@ -10,7 +10,9 @@ use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
 use pteron_models::architectures::{Gemma3, Llama};
 use pteron_models::blocks::{LongScaling, RopeScaling, RopeSettings};
 use pteron_models::shapes::tiny;
-use pteron_models::{Architecture, KvCache, Logits, Model, ModelOptions, Quantization, RandomWeights};
+use pteron_models::{
+    Architecture, KvCache, Logits, Model, ModelOptions, Position, Quantization, RandomWeights,
+};
 use pteron_runtime::{Options, Precision, Program, RunControl};
 use pteron_tensor::{Bytes, DType};
 use std::sync::Arc;
@@ -60,8 +62,13 @@ fn gemma3() -> Gemma3 {
     }
 }
 
-/// A program with such caches.
+/// A program with such caches that takes the position as what `export` writes takes it.
 pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
+    file_told(caches, logits, context, Position::Number)
+}
+
+/// A program with such caches that is told the position so.
+pub(crate) fn file_told(caches: Caches, logits: Logits, context: usize, position: Position) -> Bytes {
     let architecture: Box<dyn Architecture> = match caches {
         Caches::Plain | Caches::PlainOffGraph => Box::new(llama()),
         Caches::Ring | Caches::OffGraph => Box::new(gemma3()),
@@ -71,12 +78,36 @@ pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
         Caches::OffGraph | Caches::PlainOffGraph => KvCache::OffGraph,
     };
     let (activations, cache) = (DType::F32, DType::F32);
-    let options =
-        ModelOptions { activations, cache, context, chunk: CHUNK, logits, kv, ..ModelOptions::default() };
+    let options = ModelOptions {
+        activations,
+        cache,
+        context,
+        chunk: CHUNK,
+        logits,
+        kv,
+        position,
+        ..ModelOptions::default()
+    };
     let model = Model::build(architecture.as_ref(), Arc::new(RandomWeights::new(7)), options).unwrap();
     let mut bytes = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
     Bytes::copy_of(&bytes)
+}
+
+/// A program whose sessions have so many positions unless they are asked for others, on the reference backend.
+pub(crate) fn growing(session_context: usize) -> LanguageModel {
+    let options = ModelOptions {
+        context: CONTEXT,
+        session_context: Some(session_context),
+        chunk: CHUNK,
+        kv: KvCache::OffGraph,
+        ..ModelOptions::default()
+    };
+    let model = Model::build(&llama(), Arc::new(RandomWeights::new(7)), options).unwrap();
+    let mut bytes = Vec::new();
+    model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
+    let program = Program::load("tiny.pte", Bytes::copy_of(&bytes), &[], &Options::default()).unwrap();
+    LanguageModel::new(program).unwrap()
 }
 
 /// Positions up to which a text is short for a model with longrope.
@@ -100,6 +131,12 @@ pub(crate) fn longrope(backend: &str, kv: KvCache, chunk: usize) -> LanguageMode
     let mut options = Options { backend: Some(backend.to_owned()), ..Options::default() };
     options.registry.add(Arc::new(Cpu::new(1, None).unwrap()));
     LanguageModel::new(Program::load("tiny.pte", Bytes::copy_of(&bytes), &[], &options).unwrap()).unwrap()
+}
+
+/// A program that is told the position so, on the reference backend.
+pub(crate) fn model_told(caches: Caches, position: Position) -> LanguageModel {
+    let file = file_told(caches, Logits::Last, CONTEXT, position);
+    LanguageModel::new(Program::load("tiny.pte", file, &[], &Options::default()).unwrap()).unwrap()
 }
 
 /// That program on the reference backend.

@@ -86,7 +86,8 @@ fn ring_mask(net: &mut Net, slots: usize, window: usize) -> Result<ValueId, Mode
     let held = net.op(Op::Where { condition: written, x: this_round, y: before })?;
 
     let tokens = net.range(value(net.length()))?;
-    let queries = net.add(tokens, net.input_pos())?;
+    let first = net.input_pos()?;
+    let queries = net.add(tokens, first)?;
     let queries = net.op(Op::Reshape { x: queries, shape: vec![value(net.length()), literal(1)] })?;
     let distance = net.op(Op::Subtract { a: queries, b: held })?;
     let (zero, width) = (net.scalar(0.0, DType::I64), net.scalar(window as f32, DType::I64));

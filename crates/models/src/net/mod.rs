@@ -8,11 +8,12 @@ mod part;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pteron_ir::op::FloatArg;
 use pteron_ir::{Builder, Dim, Graph, Module, Op, Output, Ssa, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType};
 
 use crate::blocks::RingView;
-use crate::model::{CacheLayer, ModelOptions};
+use crate::model::{CacheLayer, ModelOptions, Position};
 use crate::weights::{Recipe, Stored, encode};
 use crate::{ModelError, Wanted, WeightSource};
 
@@ -28,10 +29,11 @@ pub struct Net {
     stored: Vec<Stored>,
     derived: Vec<Derived>,
     tokens: ValueId,
-    input_pos: ValueId,
-    length: ValueId,
-    /// Read from `input_pos` by graphs that keep caches themselves.
+    /// The position of the first token as a tensor, and as a number: what the call gives, and what is made of it where it
+    /// is needed.
+    input_pos: Option<ValueId>,
     start: Option<ValueId>,
+    length: ValueId,
     end: Option<ValueId>,
     all_logits: bool,
     /// Whether state is handed in and out, so that several methods can have the same.
@@ -97,7 +99,16 @@ impl Net {
         let length = Dim::symbol(graph.symbols.add("T", 1, Some(options.chunk as i64)));
         let tokens = TensorType { dtype: DType::I64, shape: vec![Dim::known(1), length] };
         let tokens = graph.add_input("tokens", Type::Tensor(tokens));
-        let input_pos = graph.add_input("input_pos", Type::Tensor(TensorType::known(DType::I64, &[1])));
+        let (input_pos, start) = match options.position {
+            Position::Tensor => {
+                let one = Type::Tensor(TensorType::known(DType::I64, &[1]));
+                (Some(graph.add_input("input_pos", one)), None)
+            }
+            Position::Number => {
+                let number = graph.symbols.add("P", 0, Some(options.context as i64 - 1));
+                (None, Some(graph.add_input("input_pos", Type::Int(Dim::symbol(number)))))
+            }
+        };
         let mut net = Net {
             builder: Builder::new(graph),
             source,
@@ -108,8 +119,8 @@ impl Net {
             derived: Vec::new(),
             tokens,
             input_pos,
+            start,
             length: tokens,
-            start: None,
             end: None,
             all_logits: method.all_logits,
             shares_state: method.shares_state,
@@ -140,8 +151,13 @@ impl Net {
     }
 
     /// The position of the first token, as a tensor of one element.
-    pub fn input_pos(&self) -> ValueId {
-        self.input_pos
+    pub fn input_pos(&mut self) -> Result<ValueId, ModelError> {
+        if let Some(input_pos) = self.input_pos {
+            return Ok(input_pos);
+        }
+        let v = FloatArg::Value(self.start()?);
+        let input_pos = self.op(Op::Full { shape: vec![literal(1)], v, scalar_type: DType::I64 })?;
+        Ok(*self.input_pos.insert(input_pos))
     }
 
     /// How many tokens there are.
@@ -154,7 +170,8 @@ impl Net {
         if let Some(start) = self.start {
             return Ok(start);
         }
-        let start = self.op(Op::ItemInt { x: self.input_pos })?;
+        let x = self.input_pos()?;
+        let start = self.op(Op::ItemInt { x })?;
         Ok(*self.start.insert(start))
     }
 

@@ -15,7 +15,7 @@ use pteron_models::architectures::Llama;
 use pteron_models::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
 pub(crate) use pteron_models::shapes::tiny::*;
 use pteron_models::{Architecture, Logits, Model, ModelOptions, WeightSource};
-use pteron_runtime::{Options, Program, Value};
+use pteron_runtime::{ArgumentKind, Options, Program, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 
 pub(crate) const VOCAB: usize = 40;
@@ -230,12 +230,13 @@ pub(crate) fn run_by(file: Bytes, chunk: usize, method: impl Fn(usize) -> &'stat
     let mut rows = Vec::new();
     for (number, part) in tokens().chunks(chunk).enumerate() {
         let ids: Vec<i64> = part.iter().map(|&token| token as i64).collect();
-        let position = [(number * chunk) as i64];
-        let inputs: [Value; 2] = [
-            HostTensor::from_slice(vec![1, ids.len()], &ids).unwrap().into(),
-            HostTensor::from_slice(vec![1], &position).unwrap().into(),
-        ];
-        let outputs = session.run(method(number), &inputs).unwrap();
+        let (position, name) = ((number * chunk) as i64, method(number));
+        let position: Value = match program.method(name).unwrap().inputs[1].kind {
+            ArgumentKind::Int => Value::Int(position),
+            _ => HostTensor::from_slice(vec![1], &[position]).unwrap().into(),
+        };
+        let ids = HostTensor::from_slice(vec![1, ids.len()], &ids).unwrap();
+        let outputs = session.run(name, &[ids.into(), position]).unwrap();
         let logits = outputs[0].to_tensor().unwrap().unwrap();
         rows.extend(logits.as_slice::<f32>().unwrap().chunks(VOCAB).map(<[f32]>::to_vec));
     }

@@ -7,7 +7,7 @@ use super::{Identity, Lock, Store};
 use crate::{Result, Sha256};
 use std::collections::HashSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Something that is here and of no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,12 +100,6 @@ impl Store {
             }
         }
         self.remove_empty_folders()
-    }
-
-    /// Removes one file that was made from a source, unless another process is at work on it.
-    pub fn remove_conversion(&self, source: &Identity, path: &Path) -> Result<()> {
-        let piece = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
-        piece.map_or(Ok(()), |piece| self.remove_piece(&source.key.to_string(), piece))
     }
 
     /// Removes one piece of a source, unless another process is at work on it.

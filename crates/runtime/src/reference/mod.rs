@@ -128,7 +128,7 @@ impl Loaded for LoadedReference {
                 _ => None,
             })
         });
-        MemoryReport { mapped_bytes, packed_bytes, state_bytes: buffers.sum(), run_bytes: 0 }
+        MemoryReport { mapped_bytes, packed_bytes, state_bytes: buffers.sum(), run_bytes: 0, cache_bytes: 0 }
     }
 }
 

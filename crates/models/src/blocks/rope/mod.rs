@@ -67,7 +67,8 @@ impl ByLength {
             return Ok(known);
         }
         let length = net.int_tensor(net.length())?;
-        let end = net.add(net.input_pos(), length)?;
+        let start = net.input_pos()?;
+        let end = net.add(start, length)?;
         let said = net.text_length(self.border);
         let end = net.op(Op::Maximum { a: end, b: said })?;
         let border = net.scalar(self.border as f32, DType::I64);
@@ -139,7 +140,8 @@ impl Rope {
             Frequencies::Periods(key, periods) => (0.0, Some(net.vector(key, periods))),
             Frequencies::ByLength(by_length) => (0.0, Some(by_length.chosen(net)?)),
         };
-        let offset = OffsetArg::Tensor(net.input_pos());
+        // A tensor, also where a number is given: what turns by it is then the same at every position.
+        let offset = OffsetArg::Tensor(net.input_pos()?);
         let (dims, scale) = (self.dims as i32, self.scale);
         net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale })
     }

@@ -84,6 +84,7 @@ impl Cache {
                 ));
             }
         }
+        self.layers.iter_mut().for_each(|layer| layer.forget_from(len));
         self.len = len;
         Ok(())
     }
@@ -146,6 +147,17 @@ impl Layer {
     /// The oldest position that a query at `position` sees.
     fn visible_from(&self, position: usize) -> usize {
         self.spec.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Gives up positions from `len` on, where each has a slot of its own. A ring keeps them: they say which ones are lost.
+    fn forget_from(&mut self, len: usize) {
+        if self.spec.window.is_some() {
+            return;
+        }
+        self.pages.split_off(&len.div_ceil(PAGE));
+        if let Some(page) = self.pages.get_mut(&(len / PAGE)) {
+            Arc::make_mut(page).positions[len % PAGE..].fill(None);
+        }
     }
 
     /// The page of a position, and its slot there.
@@ -374,6 +386,10 @@ mod tests {
         assert_eq!(flat.len(), 4);
         check(step(&mut flat, 0, 4, 2), 4, 2, None);
         assert!(flat.rewind(7).is_err());
+        step(&mut flat, 0, 6, 200).unwrap();
+        let bytes = flat.bytes();
+        flat.rewind(70).unwrap();
+        assert_eq!(flat.bytes() * 2, bytes, "two pages of four");
 
         // 13 slots hold positions 17 to 29; a query at 22 looks back to 17, one at 21 no further than 16.
         let mut ring = Cache::new(&spec(Some(6), Some(8)));

@@ -136,8 +136,9 @@ fn weights_memory() -> Result<Arc<dyn ByteOwner>, Box<dyn Error>> {
     let mut state = 1u64;
     for word in map.chunks_exact_mut(8) {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // No NaN or infinity as f16 or bf16, so that scales are plain numbers.
-        word.copy_from_slice(&(state & 0x3fff_3fff_3fff_3fff).to_le_bytes());
+        // As f16 and as bf16 near one or a hundredth of it: scales that are subnormal numbers, as no weight's are, take the
+        // processor a hundred times as long.
+        word.copy_from_slice(&((state >> 8) & 0x00ff_00ff_00ff_00ff | 0x3c00_3c00_3c00_3c00).to_le_bytes());
     }
     Ok(Arc::new(Mapped(map)))
 }
@@ -263,6 +264,15 @@ impl Buffer {
         let _ = map.advise(Advice::HugePage);
         Ok(Buffer(map))
     }
+
+    /// Activations in bf16: both signs, none zero.
+    fn activations(count: usize) -> Result<Buffer, Box<dyn Error>> {
+        let mut buffer = Buffer::new(2 * count)?;
+        for (i, value) in buffer.0.chunks_exact_mut(2).enumerate() {
+            value.copy_from_slice(&(0x3f00 | (i * 40503 >> 4) as u16 & 0x80ff).to_le_bytes());
+        }
+        Ok(buffer)
+    }
 }
 
 fn decode(
@@ -278,7 +288,7 @@ fn decode(
         .into_iter()
         .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
         .collect::<Result<Vec<_>, _>>()?;
-    let x = Buffer::new(k * 2)?;
+    let x = Buffer::activations(k)?;
     let mut out = Buffer::new(n * 4)?;
     let mut prepared = Buffer::new(linears[0].input_bytes(1))?;
     let bytes: usize = linears.iter().map(|linear| linear.weight().matrix_bytes()).sum();
@@ -319,7 +329,7 @@ fn prefill(
 ) -> Result<(), Box<dyn Error>> {
     let weight = weights(memory, scheme, (n, k), 1, false)?.remove(0);
     let linear = QuantLinear::new(weight, DType::BF16, path, precision)?;
-    let x = Buffer::new(rows * k * 2)?;
+    let x = Buffer::activations(rows * k)?;
     let mut out = Buffer::new(rows * n * 2)?;
     let mut prepared = Buffer::new(linear.input_bytes(rows))?;
     let mut failed = None;
@@ -365,7 +375,7 @@ fn curve(
         .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
         .collect::<Result<Vec<_>, _>>()?;
     let most = CURVE[CURVE.len() - 1];
-    let x = Buffer::new(most * k * 2)?;
+    let x = Buffer::activations(most * k)?;
     let mut out = Buffer::new(most * n * 2)?;
     let mut prepared =
         Buffer::new(CURVE.iter().map(|&rows| linears[0].input_bytes(rows)).max().unwrap_or(0))?;

@@ -148,12 +148,29 @@ impl InputLayout {
         self.tiles.filter(|tiles| rows >= tiles.from_rows)
     }
 
-    /// Bytes of a prepared row in the form for lanes: the blocks, then the sums of the groups.
+    /// Bytes of a prepared row in the form for lanes: the blocks, then the sums.
     pub(super) fn lane_row_bytes(&self) -> usize {
-        self.lane_sums_at() + (4 * self.k / self.group).next_multiple_of(ALIGNMENT)
+        self.lane_sums_at() + (4 * self.k / self.summed()).next_multiple_of(ALIGNMENT)
     }
 
-    /// Where the sums of the groups start in a prepared row.
+    /// Values that a sum in the form for lanes is of: a group's, or of shifted activations those that have one scale of
+    /// the weight and one of their own.
+    pub(super) fn summed(&self) -> usize {
+        match self.lanes.numbers {
+            Numbers::Int8Shifted { .. } => self.group.min(INPUT_GROUP),
+            _ => self.group,
+        }
+    }
+
+    /// What sums are multiplied with: those of shifted activations are what the shift takes away from products.
+    pub(super) fn sum_factor(&self) -> f32 {
+        match self.lanes.numbers {
+            Numbers::Int8Shifted { by } => -f32::from(by),
+            _ => 1.0,
+        }
+    }
+
+    /// Where the sums start in a prepared row.
     pub(super) fn lane_sums_at(&self) -> usize {
         (self.k.div_ceil(self.lanes.block()) * self.lanes.block_bytes()).next_multiple_of(ALIGNMENT)
     }
@@ -168,8 +185,8 @@ impl TileLayout {
         };
         let exact = precision == Precision::Exact;
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
-            // By measurement: fewer rows are quicker in lanes, four at a time.
-            from_rows: if exact { 17 } else { 14 },
+            // By measurement: fewer rows are quicker in lanes or panels.
+            from_rows: if exact { 17 } else { 20 },
             terms,
             sums: exact && weight.has_biases(),
             nibbles: weight.scheme.bits() == 4 && !exact,

@@ -18,7 +18,7 @@ pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: 
     let (blocks, sums) = to.split_at_mut(layout.lane_sums_at());
     let sums: &mut [f32] = bytemuck::cast_slice_mut(sums);
     sums.fill(0.0);
-    let group_shift = layout.group.trailing_zeros();
+    let (sum_shift, factor) = (layout.summed().trailing_zeros(), _mm512_set1_ps(layout.sum_factor()));
     let block = lanes.block();
     let ones = _mm512_set1_epi8(1);
     for (index, to) in blocks.chunks_exact_mut(lanes.block_bytes()).enumerate() {
@@ -59,10 +59,11 @@ pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: 
                 _mm512_storeu_si512(after.add(64).cast(), starts);
             }
             let mut of_lanes = [0.0f32; 16];
-            _mm512_storeu_ps(of_lanes.as_mut_ptr(), _mm512_mul_ps(_mm512_cvtepi32_ps(lane_sums), scales));
+            let summed = _mm512_mul_ps(_mm512_cvtepi32_ps(lane_sums), _mm512_mul_ps(scales, factor));
+            _mm512_storeu_ps(of_lanes.as_mut_ptr(), summed);
             for (lane, of_lane) in of_lanes.iter().enumerate() {
                 // Lanes beyond the row have sums of zero, and the sums are padded.
-                if let Some(sum) = sums.get_mut((first + lane * lanes.per_lane) >> group_shift) {
+                if let Some(sum) = sums.get_mut((first + lane * lanes.per_lane) >> sum_shift) {
                     *sum += of_lane;
                 }
             }

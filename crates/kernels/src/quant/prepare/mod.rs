@@ -108,7 +108,7 @@ fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
         x.read(row, first, &mut values[..len]);
         values[len..].fill(0.0);
         if lanes.numbers == Numbers::F32 {
-            add_sums(&mut sums[..layout.k / layout.group], first, layout.group, values);
+            add_sums(&mut sums[..layout.k / layout.summed()], first, layout.summed(), values);
             arrange_floats(lanes, values, bytemuck::cast_slice_mut(to));
             continue;
         }
@@ -123,13 +123,16 @@ fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
             // What the product really multiplies; the sums of the groups must be of the same numbers.
             values.iter_mut().zip(quants).for_each(|(value, quant)| *value = scale * f32::from(*quant));
         }
-        add_sums(&mut sums[..layout.k / layout.group], first, layout.group, values);
+        add_sums(&mut sums[..layout.k / layout.summed()], first, layout.summed(), values);
         arrange_bytes(lanes, quants, bytes);
         let Numbers::Int8Shifted { by } = lanes.numbers else { continue };
         for (start, quants) in starts.iter_mut().zip(quants.chunks(lanes.per_lane)) {
             let sum: i32 = quants.iter().map(|&quant| i32::from(quant)).sum();
             *start = f32::from_bits((-i32::from(by) * sum).cast_unsigned());
         }
+    }
+    if layout.sum_factor() != 1.0 {
+        sums.iter_mut().for_each(|sum| *sum *= layout.sum_factor());
     }
 }
 
@@ -161,7 +164,10 @@ fn add_sums(sums: &mut [f32], first: usize, group: usize, values: &[f32]) {
     for (i, part) in values.chunks(16).enumerate() {
         if let Some(sum) = sums.get_mut((first + 16 * i) / group) {
             // In four lanes: one after another, each addition would wait for the one before.
-            let lanes: [f32; 4] = std::array::from_fn(|lane| part.iter().skip(lane).step_by(4).sum());
+            let mut lanes = [0.0f32; 4];
+            for four in part.as_chunks::<4>().0 {
+                lanes.iter_mut().zip(four).for_each(|(lane, value)| *lane += value);
+            }
             *sum += lanes.iter().sum::<f32>();
         }
     }

@@ -5,7 +5,7 @@ use super::unpack::Panel;
 use super::{Lanes, Work};
 use crate::path::Path;
 use crate::quant::layout::e2m1_codes;
-use crate::quant::weight::Elements;
+use crate::quant::weight::{Elements, Stored};
 use std::arch::x86_64::*;
 
 /// How products of bytes are added up.
@@ -14,7 +14,7 @@ mod how {
     pub(super) const DOTS: u8 = 0;
     /// In 16 bits, where all of 32 values fit: 32 products of at most 15 * 127, two by two in each of them.
     pub(super) const NARROW: u8 = 1;
-    /// In 16 bits for two or four values, then in 32.
+    /// In 16 bits for four values, then in 32.
     pub(super) const PAIRS: u8 = 2;
     /// Codes have eight bits, so that not even two products fit 16.
     pub(super) const HALVES: u8 = 3;
@@ -73,6 +73,7 @@ struct Eight<'a, const HOW: u8> {
 impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     type Whole = __m256i;
     type Float = __m256;
+    type Words = [__m256i; 8];
     const LANES: usize = 8;
     const ROWS: usize = 4;
 
@@ -89,43 +90,43 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     }
 
     #[inline(always)]
-    unsafe fn add_four(self, sum: __m256i, codes: __m256i, x: *const u8) -> __m256i {
-        // SAFETY: four bytes are readable.
-        unsafe {
-            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
-            let ones = _mm256_set1_epi16(1);
-            match HOW {
-                how::DOTS => _mm256_dpbusd_avx_epi32(sum, codes, x),
-                how::NARROW => _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x)),
-                how::PAIRS => _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones)),
-                _ => {
-                    // Halves of the codes, the upper ones counted sixteenfold.
-                    let mask = _mm256_set1_epi8(15);
-                    let low = _mm256_and_si256(codes, mask);
-                    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask);
-                    let low = _mm256_madd_epi16(_mm256_maddubs_epi16(low, x), ones);
-                    let high = _mm256_madd_epi16(_mm256_maddubs_epi16(high, x), _mm256_set1_epi16(16));
-                    _mm256_add_epi32(sum, _mm256_add_epi32(low, high))
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
     unsafe fn add_eight(self, sum: __m256i, codes: [__m256i; 2], x: [*const u8; 2]) -> __m256i {
         // SAFETY: twice four bytes are readable.
         unsafe {
-            if HOW != how::PAIRS {
-                return self.add_four(self.add_four(sum, codes[0], x[0]), codes[1], x[1]);
-            }
             let first = _mm256_set1_epi32(x[0].cast::<i32>().read_unaligned());
             let second = _mm256_set1_epi32(x[1].cast::<i32>().read_unaligned());
-            // Four products of at most 24 * 127 fit 16 bits.
-            let pairs = _mm256_add_epi16(
-                _mm256_maddubs_epi16(codes[0], first),
-                _mm256_maddubs_epi16(codes[1], second),
-            );
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            if HOW == how::DOTS {
+                return _mm256_dpbusd_avx_epi32(
+                    _mm256_dpbusd_avx_epi32(sum, codes[0], first),
+                    codes[1],
+                    second,
+                );
+            }
+            let ones = _mm256_set1_epi16(1);
+            if HOW == how::HALVES {
+                // The upper halves count sixteenfold; four products of nibbles fit 16 bits.
+                let mask = _mm256_set1_epi8(15);
+                let low = _mm256_add_epi16(
+                    _mm256_maddubs_epi16(_mm256_and_si256(codes[0], mask), first),
+                    _mm256_maddubs_epi16(_mm256_and_si256(codes[1], mask), second),
+                );
+                let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(codes[0]), mask);
+                let upper_second = _mm256_and_si256(_mm256_srli_epi16::<4>(codes[1]), mask);
+                let high = _mm256_add_epi16(
+                    _mm256_maddubs_epi16(upper, first),
+                    _mm256_maddubs_epi16(upper_second, second),
+                );
+                let (low, high) =
+                    (_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+                return _mm256_add_epi32(sum, _mm256_add_epi32(low, high));
+            }
+            let (first, second) =
+                (_mm256_maddubs_epi16(codes[0], first), _mm256_maddubs_epi16(codes[1], second));
+            match HOW {
+                how::NARROW => _mm256_add_epi16(_mm256_add_epi16(sum, first), second),
+                // Four products of at most 63 * 127 fit 16 bits.
+                _ => _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_add_epi16(first, second), ones)),
+            }
         }
     }
 
@@ -142,11 +143,23 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     }
 
     #[inline(always)]
-    unsafe fn scaled(self, to: __m256, sum: __m256i, scale: __m256, x: *const f32) -> __m256 {
-        // SAFETY: a float is readable.
+    unsafe fn scaled(
+        self,
+        to: __m256,
+        sum: __m256i,
+        scale: __m256,
+        x: *const f32,
+        shift: Option<*const f32>,
+    ) -> __m256 {
+        // SAFETY: the floats are readable.
         unsafe {
             let sum = if HOW == how::NARROW { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) } else { sum };
-            _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(*x)), to)
+            let (sum, x) = (_mm256_cvtepi32_ps(sum), _mm256_set1_ps(*x));
+            let sum = match shift {
+                Some(shift) => _mm256_fmadd_ps(sum, x, _mm256_set1_ps(*shift)),
+                None => _mm256_mul_ps(sum, x),
+            };
+            _mm256_fmadd_ps(sum, scale, to)
         }
     }
 
@@ -163,9 +176,9 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, rows: &[*const u8; 16], words: usize, to: *mut u8) {
+    unsafe fn words(self, rows: &[*const u8; 16], words: usize) -> [__m256i; 8] {
         let masks: [i32; 16] = std::array::from_fn(|i| if i < 8 { -1 } else { 0 });
-        // SAFETY: the masked loads touch so many words of each row; there is room for eight vectors.
+        // SAFETY: the loads touch so many words of each row.
         unsafe {
             let mask = _mm256_loadu_si256(masks.as_ptr().add(8 - words).cast());
             let mut r = [_mm256_setzero_ps(); 8];
@@ -187,28 +200,59 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
                 fours[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(high_a, high_b);
                 fours[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(high_a, high_b);
             }
+            let mut columns = [_mm256_setzero_si256(); 8];
             for i in 0..4 {
                 let low = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
                 let high = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
-                _mm256_storeu_ps(to.add(32 * i).cast(), low);
-                _mm256_storeu_ps(to.add(32 * (i + 4)).cast(), high);
+                (columns[i], columns[i + 4]) = (_mm256_castps_si256(low), _mm256_castps_si256(high));
             }
+            columns
         }
     }
 
     #[inline(always)]
-    unsafe fn nibbles(self, packed: *const u8, to: *mut u8) {
-        // SAFETY: a vector is readable, and there is room for two.
+    unsafe fn store_codes(self, codes: __m256i, to: *mut u8) {
+        // SAFETY: there is room for a vector.
+        unsafe { _mm256_storeu_si256(to.cast(), codes) }
+    }
+
+    #[inline(always)]
+    unsafe fn nibbles(self, packed: __m256i) -> [__m256i; 2] {
+        // SAFETY: the path has AVX2.
         unsafe {
-            let (packed, mask) = (_mm256_loadu_si256(packed.cast()), _mm256_set1_epi8(15));
-            let mut low = _mm256_and_si256(packed, mask);
-            let mut high = _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask);
-            if let Some(numbers) = self.numbers {
-                let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(numbers.as_ptr().cast()));
-                (low, high) = (_mm256_shuffle_epi8(table, low), _mm256_shuffle_epi8(table, high));
+            let mask = _mm256_set1_epi8(15);
+            let low = _mm256_and_si256(packed, mask);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask);
+            let Some(numbers) = self.numbers else { return [low, high] };
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(numbers.as_ptr().cast()));
+            [_mm256_shuffle_epi8(table, low), _mm256_shuffle_epi8(table, high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(self, stored: Stored, words: __m256i) -> [__m256; 2] {
+        // SAFETY: the path has AVX2 with F16C.
+        unsafe {
+            let upper = _mm256_set1_epi32(-1 << 16);
+            match stored {
+                Stored::F32 => [_mm256_castsi256_ps(words); 2],
+                Stored::BF16 => [
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words)),
+                    _mm256_castsi256_ps(_mm256_and_si256(words, upper)),
+                ],
+                Stored::F16 => {
+                    // Lower halves, then upper ones, of the first four lanes and of the last.
+                    let both = _mm256_packus_epi32(
+                        _mm256_andnot_si256(upper, words),
+                        _mm256_srli_epi32::<16>(words),
+                    );
+                    let both = _mm256_permute4x64_epi64::<0b11_01_10_00>(both);
+                    [
+                        _mm256_cvtph_ps(_mm256_castsi256_si128(both)),
+                        _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(both)),
+                    ]
+                }
             }
-            _mm256_storeu_si256(to.cast(), low);
-            _mm256_storeu_si256(to.add(32).cast(), high);
         }
     }
 

@@ -4,7 +4,7 @@ use super::unpack::Panel;
 use super::{Lanes, Work};
 use crate::quant::bits::Bits;
 use crate::quant::layout::e2m1_codes;
-use crate::quant::weight::Elements;
+use crate::quant::weight::{Elements, Stored};
 use crate::simd::transpose_16;
 use std::arch::x86_64::*;
 
@@ -48,6 +48,7 @@ struct Sixteen<'a> {
 impl Lanes for Sixteen<'_> {
     type Whole = __m512i;
     type Float = __m512;
+    type Words = [__m512i; 16];
     const LANES: usize = 16;
     const ROWS: usize = 8;
 
@@ -64,15 +65,13 @@ impl Lanes for Sixteen<'_> {
     }
 
     #[inline(always)]
-    unsafe fn add_four(self, sum: __m512i, codes: __m512i, x: *const u8) -> __m512i {
-        // SAFETY: four bytes are readable.
-        unsafe { _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
-    }
-
-    #[inline(always)]
     unsafe fn add_eight(self, sum: __m512i, codes: [__m512i; 2], x: [*const u8; 2]) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { self.add_four(self.add_four(sum, codes[0], x[0]), codes[1], x[1]) }
+        // SAFETY: twice four bytes are readable.
+        unsafe {
+            let first = _mm512_set1_epi32(x[0].cast::<i32>().read_unaligned());
+            let second = _mm512_set1_epi32(x[1].cast::<i32>().read_unaligned());
+            _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes[0], first), codes[1], second)
+        }
     }
 
     #[inline(always)]
@@ -88,9 +87,23 @@ impl Lanes for Sixteen<'_> {
     }
 
     #[inline(always)]
-    unsafe fn scaled(self, to: __m512, sum: __m512i, scale: __m512, x: *const f32) -> __m512 {
-        // SAFETY: a float is readable.
-        unsafe { _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(*x)), to) }
+    unsafe fn scaled(
+        self,
+        to: __m512,
+        sum: __m512i,
+        scale: __m512,
+        x: *const f32,
+        shift: Option<*const f32>,
+    ) -> __m512 {
+        // SAFETY: the floats are readable.
+        unsafe {
+            let (sum, x) = (_mm512_cvtepi32_ps(sum), _mm512_set1_ps(*x));
+            let sum = match shift {
+                Some(shift) => _mm512_fmadd_ps(sum, x, _mm512_set1_ps(*shift)),
+                None => _mm512_mul_ps(sum, x),
+            };
+            _mm512_fmadd_ps(sum, scale, to)
+        }
     }
 
     #[inline(always)]
@@ -106,33 +119,57 @@ impl Lanes for Sixteen<'_> {
     }
 
     #[inline(always)]
-    unsafe fn transpose(self, rows: &[*const u8; 16], words: usize, to: *mut u8) {
+    unsafe fn words(self, rows: &[*const u8; 16], words: usize) -> [__m512i; 16] {
         let mask = (0xffffu32 >> (16 - words)) as __mmask16;
-        // SAFETY: the masked loads touch so many words of each row; there is room for sixteen vectors.
+        // SAFETY: the loads touch so many words of each row.
         unsafe {
             let mut vectors = [_mm512_setzero_ps(); 16];
             for (vector, row) in vectors.iter_mut().zip(rows) {
-                *vector = _mm512_maskz_loadu_ps(mask, row.cast());
+                *vector = match words {
+                    16 => _mm512_loadu_ps(row.cast()),
+                    _ => _mm512_maskz_loadu_ps(mask, row.cast()),
+                };
             }
-            for (i, vector) in transpose_16(vectors).into_iter().enumerate() {
-                _mm512_storeu_ps(to.add(64 * i).cast(), vector);
-            }
+            // Sixteen vectors of 64 bytes, whatever is in them; a closure would be compiled without the path's instructions.
+            std::mem::transmute::<[__m512; 16], [__m512i; 16]>(transpose_16(vectors))
         }
     }
 
     #[inline(always)]
-    unsafe fn nibbles(self, packed: *const u8, to: *mut u8) {
-        // SAFETY: a vector is readable, and there is room for two.
+    unsafe fn store_codes(self, codes: __m512i, to: *mut u8) {
+        // SAFETY: there is room for a vector.
+        unsafe { _mm512_storeu_si512(to.cast(), codes) }
+    }
+
+    #[inline(always)]
+    unsafe fn nibbles(self, packed: __m512i) -> [__m512i; 2] {
+        // SAFETY: the path has AVX-512.
         unsafe {
-            let (packed, mask) = (_mm512_loadu_si512(packed.cast()), _mm512_set1_epi8(15));
-            let mut low = _mm512_and_si512(packed, mask);
-            let mut high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
-            if let Some(numbers) = self.numbers {
-                let table = _mm512_broadcast_i32x4(_mm_loadu_si128(numbers.as_ptr().cast()));
-                (low, high) = (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high));
+            let mask = _mm512_set1_epi8(15);
+            let low = _mm512_and_si512(packed, mask);
+            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
+            let Some(numbers) = self.numbers else { return [low, high] };
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(numbers.as_ptr().cast()));
+            [_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(self, stored: Stored, words: __m512i) -> [__m512; 2] {
+        // SAFETY: the path has AVX-512.
+        unsafe {
+            let upper = _mm512_set1_epi32(-1 << 16);
+            match stored {
+                Stored::F32 => [_mm512_castsi512_ps(words); 2],
+                Stored::BF16 => [
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words)),
+                    _mm512_castsi512_ps(_mm512_and_si512(words, upper)),
+                ],
+                Stored::F16 => [
+                    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)),
+                    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(words))),
+                ],
             }
-            _mm512_storeu_si512(to.cast(), low);
-            _mm512_storeu_si512(to.add(64).cast(), high);
         }
     }
 

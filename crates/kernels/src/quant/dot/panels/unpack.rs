@@ -1,11 +1,10 @@
 //! Codes, scales and biases of a panel, lane by lane: words of four bytes of all rows are transposed together, and then
 //! taken apart.
 
-use super::super::Product;
+use super::super::{Pick, Product};
 use super::{Lanes, PART};
-use crate::convert::f16_to_f32;
 use crate::quant::layout::Numbers;
-use crate::quant::weight::{QuantWeight, Stored};
+use crate::quant::weight::QuantWeight;
 use std::ops::Range;
 
 /// A cache line, so that no vector lies in two.
@@ -24,9 +23,25 @@ pub(super) struct Panel {
     sums: Vec<Line>,
     /// Codes of a width that is no part of a byte, as bytes, row by row.
     bytes: Vec<Line>,
-    /// Where the rows' codes start in the weight, and those of the panel after it.
+    /// Where the rows of activations start.
+    inputs: Vec<*const u8>,
+    /// Where the rows' codes start in the weight.
     rows: Rows,
-    next: isize,
+    /// What comes after the panel, and whether that was asked for while the one before it was multiplied.
+    next: Next,
+    is_expected: bool,
+}
+
+/// Where the panel after this one lies, whose rows follow: asked for in order, a bit with every few values, memory delivers it
+/// as one stream while this one is multiplied.
+#[derive(Default)]
+struct Next {
+    /// Codes, scales and biases; `None` where nothing follows.
+    parts: Option<[*const u8; 3]>,
+    /// Bytes that a value has of each, times the lanes, as a fraction: so many of `1 << shift` values.
+    codes: usize,
+    scales: usize,
+    shift: u32,
 }
 
 /// Where the rows of a panel start; the lanes that are left repeat the last one.
@@ -42,8 +57,12 @@ impl Default for Rows {
 const SLACK: usize = 16;
 
 impl Panel {
-    /// Makes room for a product with so many rows of activations.
-    pub(super) fn fit(&mut self, product: &Product<'_>, count: usize) {
+    /// Makes room for a product with so many picked rows of activations, and finds them.
+    pub(super) fn fit(&mut self, product: &Product<'_>, picks: &dyn Fn(usize) -> Pick, count: usize) {
+        let row_bytes = product.layout.lane_row_bytes();
+        self.inputs.clear();
+        self.inputs
+            .extend((0..count).map(|row| product.x.as_ptr().wrapping_add(picks(row).input * row_bytes)));
         let (weight, lanes) = (product.weight, product.layout.lanes.lanes);
         let lines = |vectors: usize| (vectors * lanes * 4).div_ceil(64);
         let grow = |to: &mut Vec<Line>, len: usize| {
@@ -62,6 +81,13 @@ impl Panel {
         }
     }
 
+    /// Where some rows of activations start, from one on, which are there.
+    #[inline(always)]
+    pub(super) unsafe fn inputs<const ROWS: usize>(&self, row: usize) -> [*const u8; ROWS] {
+        // SAFETY: the caller's promise.
+        unsafe { self.inputs.as_ptr().add(row).cast::<[*const u8; ROWS]>().read() }
+    }
+
     pub(super) fn codes(&self) -> *const u8 {
         self.codes.as_ptr().cast()
     }
@@ -76,11 +102,11 @@ impl Panel {
         self.sums.as_mut_ptr().wrapping_add(row).cast()
     }
 
-    /// What is to be added for every group, and times what: biases, or the scales where codes are larger than what they
-    /// stand for.
+    /// What is to be added for every group, and times what: biases, or the scales where codes count from the middle. Where
+    /// activations are shifted, it is in the sums already.
     pub(super) fn biases(&self, product: &Product<'_>) -> Option<(*const f32, f32)> {
         match (product.layout.lanes.numbers, &product.weight.biases, product.weight.centre) {
-            (Numbers::Int8Shifted { by }, ..) => Some((self.scales(0), -f32::from(by))),
+            (Numbers::Int8Shifted { .. }, ..) => None,
             (_, Some(_), _) => Some((self.biases.as_ptr().cast(), 1.0)),
             (_, None, centre) => centre.map(|centre| (self.scales(0), centre)),
         }
@@ -105,23 +131,53 @@ impl Panel {
         self.sums[..count].fill(Line([0; 64]));
         let codes = weight.codes.as_ptr();
         self.rows = Rows(std::array::from_fn(|lane| codes.wrapping_add(row(lane) * weight.row_bytes())));
-        self.next = (L::LANES * weight.row_bytes()) as isize;
         let of_row = weight.groups() * weight.stored.size();
         let starts = |from: &[u8]| std::array::from_fn(|lane| from.as_ptr().wrapping_add(row(lane) * of_row));
         // SAFETY: the caller's promises; all rows have their groups.
         unsafe {
             let scales = starts(&weight.scales);
             floats(lanes, weight, &scales, self.scales.as_mut_ptr().cast());
-            for ahead in (0..L::LANES * of_row).step_by(64) {
-                lanes.prefetch(scales[0].wrapping_add(L::LANES * of_row + ahead));
-            }
+            let mut parts = [codes.wrapping_add((row(0) + L::LANES) * weight.row_bytes()); 3];
+            parts[1..].fill(scales[0].wrapping_add(L::LANES * of_row));
             if let Some(biases) = &weight.biases {
-                floats(lanes, weight, &starts(biases), self.biases.as_mut_ptr().cast());
+                let biases = starts(biases);
+                floats(lanes, weight, &biases, self.biases.as_mut_ptr().cast());
+                parts[2] = biases[0].wrapping_add(L::LANES * of_row);
+            }
+            self.next = Next {
+                parts: Some(parts),
+                codes: L::LANES * weight.scheme.bits() as usize,
+                scales: L::LANES * weight.stored.size(),
+                shift: weight.scheme.group().trailing_zeros(),
+            };
+        }
+    }
+
+    /// Whether memory was asked for these rows before, and whether to ask for those that follow.
+    pub(super) fn expect(&mut self, is_expected: bool, is_followed: bool) {
+        self.is_expected = is_expected;
+        self.next.parts.take_if(|_| !is_followed);
+    }
+
+    /// Asks for what the panel after this one has in the place of so many values from one on.
+    #[inline(always)]
+    pub(super) unsafe fn prefetch<L: Lanes>(&self, lanes: L, value: usize, count: usize) {
+        let Some([codes, scales, biases]) = self.next.parts else { return };
+        let first = codes.wrapping_add(value * self.next.codes / 8);
+        let of_group = value * self.next.scales >> self.next.shift;
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe {
+            for at in (0..count * self.next.codes / 8).step_by(64) {
+                lanes.prefetch(first.wrapping_add(at));
+            }
+            lanes.prefetch(scales.wrapping_add(of_group));
+            if biases != scales {
+                lanes.prefetch(biases.wrapping_add(of_group));
             }
         }
     }
 
-    /// Unpacks the codes of a part of the rows, and asks for those of the next one.
+    /// Unpacks the codes of a part of the rows.
     ///
     /// # Safety
     /// As for [`Panel::begin`], which was called; a part starts at a multiple of [`PART`].
@@ -130,8 +186,6 @@ impl Panel {
         let weight = product.weight;
         let bits = weight.scheme.bits() as usize;
         let (first, len) = (part.start * bits / 8, part.len() * bits / 8);
-        // Behind the last part comes the first one of the next panel.
-        let ahead = if part.end < weight.k { len as isize } else { self.next - first as isize };
         let vector = 4 * L::LANES;
         let to: *mut u8 = self.codes.as_mut_ptr().cast();
         let Rows(mut rows) = self.rows;
@@ -139,8 +193,9 @@ impl Panel {
         unsafe {
             for row in &mut rows[..L::LANES] {
                 *row = row.add(first);
-                for at in (0..len).step_by(64) {
-                    lanes.prefetch(row.wrapping_offset(ahead + at as isize));
+                // The first panel comes unannounced: its next part is asked for at least.
+                for at in (0..if self.is_expected { 0 } else { len }).step_by(64) {
+                    lanes.prefetch(row.wrapping_add(len + at));
                 }
             }
             if bits != 4 && bits != 8 {
@@ -151,15 +206,16 @@ impl Panel {
                 let left = L::LANES.min(words - word);
                 let mut from = rows;
                 from[..L::LANES].iter_mut().for_each(|row| *row = row.add(4 * word));
-                if bits != 4 {
-                    lanes.transpose(&from, left, to.add(word * vector));
-                    continue;
-                }
-                let mut packed = [Line([0; 64]); 16];
-                let packed: *mut u8 = packed.as_mut_ptr().cast();
-                lanes.transpose(&from, left, packed);
-                for i in 0..L::LANES {
-                    lanes.nibbles(packed.add(i * vector), to.add(2 * (word + i) * vector));
+                let of_rows = lanes.words(&from, left);
+                for (i, &codes) in of_rows.as_ref().iter().enumerate() {
+                    if bits != 4 {
+                        lanes.store_codes(codes, to.add((word + i) * vector));
+                        continue;
+                    }
+                    let [even, odd] = lanes.nibbles(codes);
+                    let to = to.add(2 * (word + i) * vector);
+                    lanes.store_codes(even, to);
+                    lanes.store_codes(odd, to.add(vector));
                 }
             }
         }
@@ -190,29 +246,18 @@ unsafe fn floats<L: Lanes>(lanes: L, weight: &QuantWeight, rows: &[*const u8; 16
     let groups = weight.groups();
     let per_word = 4 / weight.stored.size();
     let words = groups / per_word;
-    let mut both = [Line([0; 64]); 16];
-    let both: *mut u32 = both.as_mut_ptr().cast();
     // SAFETY: rows have so many groups, and of each only whole words are read; there is room for the vectors of a few more.
     unsafe {
         for word in (0..words).step_by(L::LANES) {
-            let left = L::LANES.min(words - word);
             let mut from = *rows;
             from[..L::LANES].iter_mut().for_each(|row| *row = row.add(4 * word));
-            let to = to.add(word * per_word * L::LANES);
-            if weight.stored == Stored::F32 {
-                lanes.transpose(&from, left, to.cast());
-                continue;
-            }
-            lanes.transpose(&from, left, both.cast());
-            for i in 0..left {
-                for lane in 0..L::LANES {
-                    let both = *both.add(i * L::LANES + lane);
-                    let (low, high) = match weight.stored {
-                        Stored::F16 => (f16_to_f32(both as u16), f16_to_f32((both >> 16) as u16)),
-                        _ => (f32::from_bits(both << 16), f32::from_bits(both & 0xffff_0000)),
-                    };
-                    *to.add(2 * i * L::LANES + lane) = low;
-                    *to.add((2 * i + 1) * L::LANES + lane) = high;
+            let of_rows = lanes.words(&from, L::LANES.min(words - word));
+            for (i, &both) in of_rows.as_ref().iter().enumerate() {
+                let to = to.add((word + i) * per_word * L::LANES);
+                let [low, high] = lanes.floats(weight.stored, both);
+                lanes.store(low, to.cast());
+                if per_word == 2 {
+                    lanes.store(high, to.add(L::LANES).cast());
                 }
             }
         }

@@ -277,6 +277,7 @@ impl Loaded for SplitLoaded {
             packed_bytes: own.packed_bytes + other.packed_bytes,
             state_bytes: own.state_bytes + other.state_bytes + kept.sum::<u64>(),
             run_bytes: own.run_bytes + other.run_bytes,
+            cache_bytes: own.cache_bytes + other.cache_bytes,
         }
     }
 }

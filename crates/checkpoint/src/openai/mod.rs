@@ -52,10 +52,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let config = Config::new(config).map_err(configuration)?;
     let whisper = architectures::Whisper::read(&config).map_err(configuration)?;
     let speech = speech(&whisper);
-    let tokenizer = match &speech {
-        Some(Speech::Whisper(info)) => Some(vocabulary::tokenizer(&info.tokens)),
-        None => None,
-    };
+    let tokenizer = speech.as_ref().map(|Speech::Whisper(info)| vocabulary::tokenizer(&info.tokens));
     let bytes = std::fs::metadata(path).map_err(|error| CheckpointError::io(path, error))?.len();
     let name = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let origin = Origin {

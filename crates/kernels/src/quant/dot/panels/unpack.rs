@@ -164,7 +164,7 @@ impl Panel {
     pub(super) unsafe fn prefetch<L: Lanes>(&self, lanes: L, value: usize, count: usize) {
         let Some([codes, scales, biases]) = self.next.parts else { return };
         let first = codes.wrapping_add(value * self.next.codes / 8);
-        let of_group = value * self.next.scales >> self.next.shift;
+        let of_group = (value * self.next.scales) >> self.next.shift;
         // SAFETY: a prefetch of any address is harmless.
         unsafe {
             for at in (0..count * self.next.codes / 8).step_by(64) {

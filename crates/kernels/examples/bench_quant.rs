@@ -269,7 +269,7 @@ impl Buffer {
     fn activations(count: usize) -> Result<Buffer, Box<dyn Error>> {
         let mut buffer = Buffer::new(2 * count)?;
         for (i, value) in buffer.0.chunks_exact_mut(2).enumerate() {
-            value.copy_from_slice(&(0x3f00 | (i * 40503 >> 4) as u16 & 0x80ff).to_le_bytes());
+            value.copy_from_slice(&(0x3f00 | ((i * 40503) >> 4) as u16 & 0x80ff).to_le_bytes());
         }
         Ok(buffer)
     }

@@ -1,6 +1,6 @@
 //! One layer of a cache: its pages, which position lies in which row of them, and where attention finds them.
 
-use super::written::Written;
+use super::written::{Written, strides};
 use crate::fault::invalid;
 use crate::pages::{PAGE_ROWS, Page, PageLayout};
 use pteron_kernels::attention::{PageTable, Pages, Ring};
@@ -202,9 +202,4 @@ unsafe impl PageTable for Live<'_> {
         let keys = self.layer.pages[number].data();
         (keys, keys.wrapping_add(self.layout.values_at()))
     }
-}
-
-/// Of keys or values of a page, [1, head, row, feature].
-pub(super) fn strides(spec: &CacheLayer, rows: usize) -> [isize; 4] {
-    [0, (rows * spec.head_dim) as isize, spec.head_dim as isize, 1]
 }

@@ -1,6 +1,5 @@
 //! Keys and values on their way into the pages of a cache, in the dtype that it stores.
 
-use super::layer::strides;
 use crate::pages::{Page, PageLayout};
 use pteron_kernels::copy::copy;
 use pteron_kernels::elementwise::Chain;
@@ -78,4 +77,9 @@ impl Written<'_> {
             }
         }
     }
+}
+
+/// Of keys or values of a page, [1, head, row, feature].
+pub(super) fn strides(spec: &CacheLayer, rows: usize) -> [isize; 4] {
+    [0, (rows * spec.head_dim) as isize, spec.head_dim as isize, 1]
 }

@@ -101,6 +101,10 @@ pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> O
                 let over = format!("{shared} heads of {wide} features and {length} new keys");
                 return Err(invalid(format!("queries {:?} over {over}", q.sizes())));
             }
+            if q.is_empty() {
+                // Nothing is asked, and a cache that nothing was written to has no page to look at.
+                return Ok(());
+            }
             let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
             run.control.charge(work).map_err(of_run)?;
             let (k, v, ring, pages) = (live.keys(), live.values(), Some(live.ring), Some(live.pages()));

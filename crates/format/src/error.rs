@@ -188,6 +188,9 @@ pub enum FormatError {
         /// What is allowed.
         allowed: u64,
     },
+    /// More than one thing, each with its own place.
+    #[error("{}", several(.0))]
+    Several(Vec<FormatError>),
     /// What was handed to the writer cannot be a file.
     #[error("cannot write {place}: {problem}")]
     Unwritable {
@@ -198,7 +201,27 @@ pub enum FormatError {
     },
 }
 
+/// Errors are listed up to this many; the rest is a number.
+const LISTED: usize = 16;
+
+fn several(errors: &[FormatError]) -> String {
+    let mut text: Vec<String> = errors.iter().take(LISTED).map(ToString::to_string).collect();
+    if errors.len() > LISTED {
+        text.push(format!("and {} more", errors.len() - LISTED));
+    }
+    text.join("; ")
+}
+
 impl FormatError {
+    /// Nothing wrong, the one thing that is, or all of them.
+    pub(crate) fn gathered(mut errors: Vec<FormatError>) -> Result<()> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(FormatError::Several(errors)),
+        }
+    }
+
     /// A table or field that means nothing, known by its path alone.
     pub fn table(path: impl Into<String>, problem: impl Into<String>) -> FormatError {
         FormatError::Table { place: Place::at(path), problem: problem.into() }

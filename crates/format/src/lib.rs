@@ -6,6 +6,7 @@
 
 pub mod assemble;
 pub mod bpte;
+mod delegate;
 pub mod emit;
 mod error;
 pub mod flatbuffer;
@@ -18,8 +19,10 @@ pub mod payload;
 pub mod ptd;
 pub mod pte;
 mod segments;
+pub mod xnnpack;
 
 pub use assemble::{AssembleError, ProgramWriter};
+pub use delegate::{DELEGATE_IDS, delegate_arguments, lift_delegate};
 pub use emit::{EmitError, emit};
 pub use error::{FormatError, Identifier, Place, Result};
 pub use lift::{LiftError, lift};

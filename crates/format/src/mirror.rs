@@ -85,7 +85,7 @@ macro_rules! scalar_fields {
     )*};
 }
 
-scalar_fields!(bool i8 i32 i64 u32 u64 f64);
+scalar_fields!(bool i8 i32 i64 u32 u64 f32 f64);
 
 /// A vector that may be absent; reads as a slice either way.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,7 +155,7 @@ macro_rules! scalar_lists {
     )*};
 }
 
-scalar_lists!(bool u8 i32 i64 u64 f64);
+scalar_lists!(bool u8 u16 u32 i32 i64 u64 f32 f64);
 
 impl<T: Mirror> Field for List<T> {
     fn read(source: &Source<'_>, table: &Table<'_>, slot: u16, name: &'static str) -> Result<Self> {

@@ -56,6 +56,18 @@ impl fmt::Display for NamedPlace {
     }
 }
 
+impl LiftError {
+    /// Everything that is wrong, one text for each thing.
+    pub fn all(&self) -> Vec<String> {
+        match self {
+            LiftError::Payload(FormatError::Several(errors)) => {
+                errors.iter().map(ToString::to_string).collect()
+            }
+            other => vec![other.to_string()],
+        }
+    }
+}
+
 /// Why a payload cannot be lifted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,6 +75,18 @@ pub enum LiftError {
     /// The tables themselves are not sound.
     #[error(transparent)]
     Payload(#[from] FormatError),
+    /// The payload is of a delegate that nobody here knows.
+    #[error("the payload belongs to `{id}`; only those of `MLXBackend` and `XnnpackBackend` become graphs")]
+    Foreign {
+        /// The delegate's id.
+        id: String,
+    },
+    /// There is nothing to lift.
+    #[error("{problem}")]
+    Missing {
+        /// What is not there.
+        problem: String,
+    },
     /// A slot is read that nothing has set on this path.
     #[error("{at} reads {slot}, which nothing has set before")]
     Unset {

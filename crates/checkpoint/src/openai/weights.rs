@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use half::f16;
 use pteron_import::pt2::argument::ScalarType;
 use pteron_import::pt2::{Saved, StridedTensor};
 use pteron_models::{Form, Wanted, WeightError, WeightSource};
+use pteron_tensor::Bytes;
 
 /// Where the weights are in the file.
 const PREFIX: &str = "model_state_dict.";
@@ -32,11 +34,13 @@ const NAMES: [(&str, &str); 15] = [
 
 pub(super) struct OpenAiWeights {
     saved: Saved,
+    /// The last tensor in row-major order, by its name: published ones lie transposed, and are read row by row.
+    last: Mutex<Option<(String, Bytes)>>,
 }
 
 impl OpenAiWeights {
     pub(super) fn new(saved: Saved) -> OpenAiWeights {
-        OpenAiWeights { saved }
+        OpenAiWeights { saved, last: Mutex::new(None) }
     }
 
     fn find(&self, wanted: Wanted<'_>) -> Result<&StridedTensor, WeightError> {
@@ -52,6 +56,22 @@ impl OpenAiWeights {
             other => {
                 let problem = format!("it is stored as {}; f32 and f16 are read", other.name());
                 Err(WeightError::Read { name, problem })
+            }
+        }
+    }
+}
+
+impl OpenAiWeights {
+    /// The elements of a tensor in order.
+    fn ordered(&self, name: &str, tensor: &StridedTensor) -> Bytes {
+        // A panic elsewhere leaves a whole tensor here, or none.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, bytes)) if known == name => bytes.clone(),
+            _ => {
+                let bytes = tensor.to_bytes();
+                *last = Some((name.to_owned(), bytes.clone()));
+                bytes
             }
         }
     }
@@ -74,7 +94,7 @@ impl WeightSource for OpenAiWeights {
         let size = tensor.dtype().size();
         let short =
             || WeightError::Read { name: wanted.name.to_owned(), problem: "it is too short".to_owned() };
-        let bytes = tensor.to_bytes();
+        let bytes = self.ordered(wanted.name, tensor);
         let bytes = bytes.get(elements.start * size..elements.end * size).ok_or_else(short)?;
         match tensor.dtype() {
             ScalarType::F16 => {

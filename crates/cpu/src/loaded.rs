@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Plans kept for a program; prompts of many lengths come and go, and decoding stays. One of 786 steps (SmolLM2 135M) takes
-/// 0.9 MB and less than 10 ms to make. Prompts are not cut into parts of few lengths for the plans' sake: each part more reads
-/// all weights once more, which takes longer (12 ms there, 60 ms for a model of 1B), and tiles would sum in another order.
+/// 0.9 MB. Prompts are not cut into parts of few lengths for the plans' sake: each part more reads all weights once more, which
+/// takes longer than to make a plan, and tiles would sum in another order.
 const PLANS: Bounds = Bounds { most: 64, bytes: 32 << 20, least: 8 };
 
 /// What a plan is made for: a graph in one of its forms, and the sizes of all its tensors.

@@ -5,8 +5,9 @@
 mod support;
 
 use pteron_llm::{Decoder, Draw, LlmError, Next, Reading};
+use pteron_models::KvCache;
 use pteron_runtime::RunControl;
-use support::{decoder, models, read, text};
+use support::{BORDER, decoder, longrope, models, read, text};
 
 /// Reads with all of them, each its own text; scores, or why there are none.
 fn read_all(decoders: &mut [Decoder], texts: &[Vec<u32>]) -> Vec<Result<Vec<f32>, LlmError>> {
@@ -52,5 +53,18 @@ fn decoders_together_give_what_each_gives_alone() {
             assert_eq!(*scores, read(&mut alone[lane], &texts[lane]), "{name}: lane {lane}");
         }
         assert_eq!(together[1].tokens(), alone[1].tokens(), "{name}");
+    }
+}
+
+/// A model with longrope is told how long a text is before it reads the first part of it, together with others too.
+#[test]
+fn texts_of_many_calls_are_told_their_length_together() {
+    for kv in [KvCache::InGraph, KvCache::OffGraph] {
+        let model = longrope("cpu", kv, 7);
+        let texts = [text(BORDER + 6, 1), text(BORDER - 1, 2), text(BORDER + 2, 3)];
+        let mut together: Vec<Decoder> = texts.iter().map(|_| decoder(&model)).collect();
+        for ((scores, tokens), lane) in read_all(&mut together, &texts).into_iter().zip(&texts).zip(0..) {
+            assert_eq!(scores.unwrap(), read(&mut decoder(&model), tokens), "{kv:?}, lane {lane}");
+        }
     }
 }

@@ -57,7 +57,8 @@ impl Decoder {
         let Some(model) = readings.first().map(|reading| reading.decoder.model.clone()) else { return };
         for reading in &mut *readings {
             let Reading { decoder, tokens, .. } = reading;
-            reading.result = decoder.drop_ahead().and_then(|()| decoder.check(tokens));
+            let ready = decoder.drop_ahead().and_then(|()| decoder.check(tokens));
+            reading.result = ready.and_then(|()| decoder.tell_length(tokens.len()));
         }
         while readings.iter().any(|reading| reading.part().is_some()) {
             for one in [true, false] {

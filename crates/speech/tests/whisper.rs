@@ -347,17 +347,18 @@ mod words {
 
     #[test]
     fn tokens_begin_where_their_heads_begin_to_look() {
-        let bands = [0..1, 0..20, 20..50, 50..80, 80..100];
-        let found = token_places(&scores(&bands, 100), 5, 1, 100);
+        let bands = [0..1, 0..20, 20..50, 50..80, 80..100, 99..100];
+        let found = token_places(&scores(&bands, 100), 6, 1, 100);
+        assert_eq!(found.len(), 4);
         for (found, band) in found.iter().zip(&bands[1..]) {
             assert!(found.abs_diff(band.start) <= 3, "{found} for {band:?}");
         }
         // Places without sound do not count, and nothing at all is no reason to fail.
-        assert!(token_places(&scores(&bands, 100), 5, 1, 60).iter().all(|&place| place < 60));
-        assert_eq!(token_places(&Scores::default(), 3, 1, 100), [0, 0]);
-        assert_eq!(token_places(&scores(&bands, 100), 5, 1, 0), [0; 4]);
-        let broken = Scores { heads: vec![vec![f32::NAN; 500]], places: 100 };
-        assert_eq!(token_places(&broken, 5, 1, 100).len(), 4);
+        assert!(token_places(&scores(&bands, 100), 6, 1, 60).iter().all(|&place| place < 60));
+        assert_eq!(token_places(&Scores::default(), 4, 1, 100), [0, 0]);
+        assert_eq!(token_places(&scores(&bands, 100), 6, 1, 0), [0; 4]);
+        let broken = Scores { heads: vec![vec![f32::NAN; 600]], places: 100 };
+        assert_eq!(token_places(&broken, 6, 1, 100).len(), 4);
     }
 
     #[test]

@@ -246,8 +246,7 @@ impl<'m, E: Engine> Transcriber<'m, E> {
         all.extend(&text);
         all.push(tokens.end);
         let Some(scores) = self.engine.align(&all)? else { return Ok(()) };
-        // Of the token before the text on, and without the end.
-        let places = words::token_places(&scores, all.len() - 1, first, frames / 2);
+        let places = words::token_places(&scores, all.len(), first, frames / 2);
         let language = task.first().and_then(|id| tokens.languages.get((id - tokens.start - 1) as usize));
         let words = words::split(self.tokenizer, &text, language.map_or("en", String::as_str));
         words::place(segments, words::timed(words, &places), tokens.end, offset, last_end);

@@ -47,10 +47,11 @@ pub struct Scores {
     pub places: usize,
 }
 
-/// The first place of every token from `first` on, of `tokens` in all, over the places that hold sound.
+/// The first place of every token from `first` on, but for the last of `tokens` in all, which is the end; over the places
+/// that hold sound. All tokens count where places are compared.
 pub fn token_places(scores: &Scores, tokens: usize, first: usize, heard: usize) -> Vec<usize> {
     let heard = heard.min(scores.places);
-    let rows = tokens.saturating_sub(first);
+    let rows = tokens.saturating_sub(first + 1);
     if rows == 0 || heard == 0 || scores.heads.is_empty() {
         return vec![0; rows];
     }
@@ -67,7 +68,7 @@ pub fn token_places(scores: &Scores, tokens: usize, first: usize, heard: usize) 
             continue;
         }
         standardise(&mut weights, heard);
-        for (row, means) in weights.chunks_exact(heard).skip(first).zip(mean.chunks_exact_mut(heard)) {
+        for (row, means) in weights.chunks_exact(heard).skip(first).take(rows).zip(mean.chunks_exact_mut(heard)) {
             for (place, mean) in means.iter_mut().enumerate() {
                 *mean -= median(row, place) / scores.heads.len() as f64;
             }
@@ -142,9 +143,6 @@ pub fn cheapest(costs: &[f64], width: usize) -> Vec<(usize, usize)> {
             _ => column -= 1,
         }
     }
-    // Along an edge there is one way.
-    way.extend((1..row).rev().map(|row| (row, 0)));
-    way.extend((1..column).rev().map(|column| (0, column)));
     way.reverse();
     way
 }

@@ -10,7 +10,9 @@ pub use device::{DeviceId, DeviceInfo, Lack, Support};
 pub use submit::{Call, Late, Ticket};
 
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
+use indexmap::IndexMap;
 use pteron_format::Limits;
+use pteron_format::xnnpack::Constant;
 use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
 use pteron_tensor::HostTensor;
 use std::any::Any;
@@ -182,6 +184,8 @@ pub struct DelegateGraph {
     pub delegate: usize,
     /// What it computes. Delegates with equal payloads share one.
     pub module: Arc<Module>,
+    /// Where the bytes of constants are that do not lie under their own names.
+    pub data: Arc<IndexMap<String, Constant>>,
     /// Of delegates that were joined to one: by buffer, whose it is, and its name there. Else none are listed.
     pub origins: Vec<(usize, String)>,
 }
@@ -189,7 +193,7 @@ pub struct DelegateGraph {
 impl DelegateGraph {
     /// A delegate as the file has it.
     pub fn new(method: String, delegate: usize, module: Arc<Module>) -> DelegateGraph {
-        DelegateGraph { method, delegate, module, origins: Vec::new() }
+        DelegateGraph { method, delegate, module, data: Arc::default(), origins: Vec::new() }
     }
 
     /// The place of a buffer that a delegate has by that name.

@@ -61,6 +61,8 @@ pub struct Bound {
 pub struct DelegateInfo {
     /// Its number among all graphs of the program.
     pub graph: GraphId,
+    /// The id of the backend that the file names for it, which says what its payload is.
+    pub id: String,
     /// Its graphs.
     pub module: Arc<Module>,
     /// Nodes by op name, nested ones and those of the init graph included.

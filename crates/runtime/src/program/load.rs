@@ -20,21 +20,20 @@ use crate::reference::interpret::show_place;
 use crate::registry::Target;
 use crate::{Error, Result, VerifiedGraphs, VerifiedProgram, Weights};
 use indexmap::IndexMap;
-use pteron_format::payload::Payload;
 use pteron_format::pte::{DataLocation, ExecutionPlan};
-use pteron_format::{Limits, lift};
+use pteron_format::xnnpack::{Argument, Constant};
+use pteron_format::{DELEGATE_IDS, Limits, delegate_arguments, lift_delegate};
 use pteron_ir::text::Printer;
 use pteron_ir::{Graph, Module, Op, Type};
 use pteron_tensor::HostTensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The id of the delegates that we run.
-const BACKEND_ID: &str = "MLXBackend";
-
 /// A delegate as it was read.
 struct Delegate {
+    id: String,
     module: Arc<Module>,
+    data: Arc<IndexMap<String, Constant>>,
     payload_bytes: u64,
 }
 
@@ -54,7 +53,8 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
             let delegate = read_delegate(files, plan, number, &mut known, limits)?;
             let id = GraphId(graphs.len());
             let method = plan.name.to_string();
-            graphs.push(DelegateGraph::new(method, number, delegate.module.clone()));
+            let graph = DelegateGraph::new(method, number, delegate.module.clone());
+            graphs.push(DelegateGraph { data: delegate.data.clone(), ..graph });
             delegates.push((id, delegate));
         }
         by_method.push(delegates);
@@ -89,6 +89,7 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
                 .into_iter()
                 .map(|(id, delegate)| DelegateInfo {
                     graph: id,
+                    id: delegate.id,
                     ops: count_ops(&delegate.module),
                     module: delegate.module,
                     payload_bytes: delegate.payload_bytes,
@@ -166,16 +167,19 @@ fn check_names(files: &Files, plans: &[&ExecutionPlan]) -> Result<()> {
     }
 }
 
+/// Payloads by where they lie and what they are called with.
+type Known = HashMap<(DataLocation, u32, Vec<Argument>), (Arc<Module>, Arc<IndexMap<String, Constant>>)>;
+
 /// Decodes and lifts a payload; one that several delegates share is lifted once.
 fn read_delegate(
     files: &Files,
     plan: &ExecutionPlan,
     number: usize,
-    known: &mut HashMap<(DataLocation, u32), Arc<Module>>,
+    known: &mut Known,
     limits: &Limits,
 ) -> Result<Delegate> {
     let table = &plan.delegates[number];
-    if &*table.id != BACKEND_ID {
+    if !DELEGATE_IDS.contains(&&*table.id) {
         return Err(Error::ForeignDelegate {
             file: files.name.clone(),
             method: plan.name.to_string(),
@@ -189,19 +193,20 @@ fn read_delegate(
         problem,
     };
     let bytes = files.pte.payload(table).ok_or_else(|| problem("there is no payload".into()))?;
-    let payload_bytes = bytes.len() as u64;
-    let key = table.processed.as_ref().map(|reference| (reference.location, reference.index));
-    if let Some(module) = key.and_then(|key| known.get(&key)) {
-        return Ok(Delegate { module: module.clone(), payload_bytes });
+    let (id, payload_bytes) = (table.id.to_string(), bytes.len() as u64);
+    // Delegates that compute the same may share their bytes and still be called with other sizes.
+    let arguments = || delegate_arguments(plan, number);
+    let key = table.processed.as_ref().map(|at| (at.location, at.index, arguments()));
+    if let Some((module, data)) = key.as_ref().and_then(|key| known.get(key)) {
+        return Ok(Delegate { id, module: module.clone(), data: data.clone(), payload_bytes });
     }
-    let module = Payload::decode(&bytes, limits)
-        .map_err(|error| problem(error.to_string()))
-        .and_then(|payload| lift(&payload, &plan.name, limits).map_err(|error| problem(error.to_string())))?;
-    let module = Arc::new(module);
+    let lifted =
+        lift_delegate(&files.pte, plan, number, limits).map_err(|error| problem(error.to_string()))?;
+    let (module, data) = (Arc::new(lifted.module), Arc::new(lifted.data));
     if let Some(key) = key {
-        known.insert(key, module.clone());
+        known.insert(key, (module.clone(), data.clone()));
     }
-    Ok(Delegate { module, payload_bytes })
+    Ok(Delegate { id, module, data, payload_bytes })
 }
 
 /// What the chosen backend does not run itself.
@@ -301,7 +306,12 @@ fn gather_weights(files: &Files, graphs: &ProgramGraphs) -> Result<Weights> {
                     return Err(problem("it is not a tensor".into()));
                 };
                 let shape = ty.known_shape().ok_or_else(|| problem("its size is not known".into()))?;
-                let tensor = match files.named(&constant.name) {
+                let bytes = match delegate.data.get(&constant.name) {
+                    Some(Constant::Inline(bytes)) => Some(bytes.clone()),
+                    Some(Constant::Named(key)) => files.named(key),
+                    None => files.named(&constant.name),
+                };
+                let tensor = match bytes {
                     Some(bytes) => files.tensor(ty.dtype, shape, bytes),
                     // A placeholder that the init graph replaces need not have data; it is one number.
                     None if derived.contains(constant.name.as_str()) && shape.is_empty() => {

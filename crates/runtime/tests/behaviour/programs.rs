@@ -67,11 +67,11 @@ fn delegates_of_others_are_named() {
     let mut method = Method::new("forward");
     let x = method.tensor(DType::F32, &[1]);
     method.input(x);
-    method.foreign_delegate(&mut file, "XnnpackBackend", &[0; 32], &[x]);
+    method.foreign_delegate(&mut file, "CoreMLBackend", &[0; 32], &[x]);
     method.output(x);
     file.add(method);
     let error = file.load().unwrap_err().to_string();
-    assert!(error.contains("XnnpackBackend") && error.contains("test.pte"), "{error}");
+    assert!(error.contains("CoreMLBackend") && error.contains("test.pte"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A tiny Whisper from a Hugging Face folder and from OpenAI's file, held to what transformers computes (`make_whisper.py`).
 
-#![allow(clippy::unwrap_used)] // helpers fail their test
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
 use std::path::{Path, PathBuf};
 

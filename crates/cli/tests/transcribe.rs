@@ -103,7 +103,7 @@ fn wav(seconds: f64) -> Vec<u8> {
     file.extend((36 + 2 * count).to_le_bytes());
     file.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data");
     file.extend((2 * count).to_le_bytes());
-    file.extend((0..count).flat_map(|n| ((n * 7919 % 2000) as i16 - 1000).to_le_bytes()));
+    file.extend((0..count).flat_map(|n| ((n % 2000 * 7919 % 2000) as i16 - 1000).to_le_bytes()));
     file
 }
 
@@ -165,7 +165,7 @@ fn what_cannot_be_transcribed_says_why() {
     let sound = folder.write("sound.wav", &wav(1.0));
     let (text, missing) = (folder.write("notes.wav", b"Dear reader,\n"), folder.at("nothing.wav"));
     let refused = |arguments: &[&str], code: i32, words: &str| {
-        let run = transcribe(&folder, &[&["--model", &model], arguments].concat(), b"");
+        let run = transcribe(&folder, &[&["--model", model.as_str()][..], arguments].concat(), b"");
         assert_eq!(run.code, code, "{}", run.stderr);
         assert!(run.stderr.contains(words), "{words:?} is not in {}", run.stderr);
         assert_eq!(run.stdout, "");

@@ -39,7 +39,7 @@ fn tensor(storage: &str, size: u8) -> Vec<u8> {
 fn read(pickle: &[u8]) -> Result<Saved, String> {
     let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    let whole = [b"\x80\x02", pickle, b"."].concat();
+    let whole = [&b"\x80\x02"[..], pickle, b"."].concat();
     let numbers: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|number| number.to_le_bytes()).collect();
     for (name, bytes) in [("archive/data.pkl", &whole), ("archive/data/0", &numbers)] {
         writer.start_file(name, options).unwrap();

@@ -18,7 +18,7 @@ const CLOSE: f64 = 2e-4;
 fn whisper() -> Whisper {
     let config = json!({
         "vocab_size": 40, "num_mel_bins": 6, "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4,
-        "encoder_ffn_dim": 48, "decoder_layers": 3, "decoder_attention_heads": 2, "decoder_ffn_dim": 64,
+        "encoder_ffn_dim": 64, "decoder_layers": 3, "decoder_attention_heads": 2, "decoder_ffn_dim": 64,
         "max_source_positions": 10, "max_target_positions": 12, "alignment_heads": [[2, 1], [0, 0], [0, 1]],
     });
     Whisper::read(&Config::new(config).unwrap()).unwrap()

@@ -1,6 +1,6 @@
 //! Front ends against the features that an independent extractor gives (`make_data.py`).
 
-#![allow(clippy::unwrap_used)] // helpers fail their test
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
 use pteron_speech::mel::{Mel, MelSettings, scale};
 use safetensors::SafeTensors;

@@ -1,6 +1,6 @@
 //! Voices: the network against its published form, and sound with its silences left out.
 
-#![allow(clippy::unwrap_used)] // helpers fail their test
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
 use std::collections::HashMap;
 

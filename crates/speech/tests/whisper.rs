@@ -1,6 +1,6 @@
 //! Whisper's loop without a model: rules token by token, and windows over an engine that says what it is told to.
 
-#![allow(clippy::unwrap_used)] // helpers fail their test
+#![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
 use pteron_companion::{TokenizerConfig, TokenizerFormat, Whisper, WhisperTokens};
 use pteron_llm::tokenizer::Tokenizer;

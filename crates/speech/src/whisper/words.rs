@@ -68,7 +68,9 @@ pub fn token_places(scores: &Scores, tokens: usize, first: usize, heard: usize) 
             continue;
         }
         standardise(&mut weights, heard);
-        for (row, means) in weights.chunks_exact(heard).skip(first).take(rows).zip(mean.chunks_exact_mut(heard)) {
+        for (row, means) in
+            weights.chunks_exact(heard).skip(first).take(rows).zip(mean.chunks_exact_mut(heard))
+        {
             for (place, mean) in means.iter_mut().enumerate() {
                 *mean -= median(row, place) / scores.heads.len() as f64;
             }

@@ -150,7 +150,7 @@ fn sound_becomes_text_in_every_form() {
         (&json!(40.0), &json!("en"), &json!("AA"))
     );
     // Samples from a microphone are the same sound.
-    let raw = transcribe(&folder, &[&model[..], &["--mic", "i16"]].concat(), &wav(40.0)[44..]);
+    let raw = transcribe(&folder, &[&model[..], &["--quiet", "--mic", "i16"]].concat(), &wav(40.0)[44..]);
     assert_eq!(raw.ok(), "A\nA\n");
     // So are several files, each under its name.
     let short = folder.write("short.wav", &wav(0.01));

@@ -199,9 +199,9 @@ impl Whisper {
                     net.pick(one, 0, 0)
                 };
                 let (queries, keys) = (one(queries)?, one(text.keys[layer])?);
+                let mat1 = net.scaled(queries, text.attention.scale())?;
                 let mat2 = net.op(Op::Transpose { x: keys, perm: vec![1, 0] })?;
-                let alpha = text.attention.scale();
-                let score = net.op(Op::Addmm { mat1: queries, mat2, bias: None, alpha, beta: 1.0 })?;
+                let score = net.op(Op::Addmm { mat1, mat2, bias: None, alpha: 1.0, beta: 1.0 })?;
                 scores.push((format!("head.{layer}.{head}"), net.cast(score, DType::F32)?));
             }
         }

@@ -207,7 +207,7 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::InputCount { .. } | Error::Input { .. } => {
             Some("`pteron inspect FILE` lists the inputs of every method with their dtypes and bounds")
         }
-        Error::ForeignDelegate { .. } => Some("export the model for the MLX backend"),
+        Error::ForeignDelegate { .. } => Some("export the model for MLX or XNNPACK"),
         Error::UnsupportedOp { .. } | Error::UnknownOperator { .. } => {
             Some("`pteron verify FILE` lists everything in the file that cannot be run")
         }

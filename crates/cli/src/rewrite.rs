@@ -5,7 +5,8 @@
 
 use pteron_format::payload::Payload;
 use pteron_format::pte::{self, BackendDelegate, BackendDelegateInlineData, DataLocation, Pte};
-use pteron_format::{FormatError, Limits, Segment, WriteOptions, emit, lift};
+use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
+use pteron_format::{DELEGATE_IDS, FormatError, Limits, Segment, WriteOptions, emit, lift};
 use pteron_ir::Module;
 use pteron_ir::verify::verify_module;
 use pteron_tensor::Bytes;
@@ -37,7 +38,8 @@ pub(crate) fn as_it_is(pte: &Pte) -> Result<Rewritten, String> {
     Ok(Rewritten { program: pte.program.clone(), segments: pte.segments() })
 }
 
-/// The program with every MLX payload decoded, lifted, verified, emitted and encoded.
+/// The program with every MLX payload decoded, lifted, verified, emitted and encoded, and every XNNPACK payload decoded
+/// and encoded.
 pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
     changed(pte, limits, &mut |_| ())
 }
@@ -53,14 +55,18 @@ pub(crate) fn changed(
     let mut renewed = HashMap::new();
     for plan in program.execution_plan.make_mut() {
         for (number, delegate) in plan.delegates.make_mut().iter_mut().enumerate() {
-            let Some((location, index)) = mlx_payload(delegate) else { continue };
+            let Some((location, index)) = known_payload(delegate) else { continue };
             if let Some(new) = renewed.get(&(location, index)) {
                 set_index(delegate, *new);
                 continue;
             }
             let here = |problem: String| format!("method `{}`, delegate {number}: {problem}", &*plan.name);
             let old = pte.payload(delegate).ok_or_else(|| here("it has no payload".into()))?;
-            let new = Bytes::copy_of(&renew(&old, &plan.name, limits, change).map_err(here)?);
+            let new = match &*delegate.id {
+                XNNPACK_BACKEND => renew_xnnpack(&old, limits),
+                _ => renew(&old, &plan.name, limits, change),
+            };
+            let new = Bytes::copy_of(&new.map_err(here)?);
             let at = match location {
                 DataLocation::Inline => {
                     let inline = BackendDelegateInlineData { data: new.into() };
@@ -105,6 +111,14 @@ fn renew(
     payload.encode().map_err(|error| format!("encode: {error}"))
 }
 
+/// A payload that no graph can be written as: its tables, read and written again.
+fn renew_xnnpack(payload: &Bytes, limits: &Limits) -> Result<Vec<u8>, String> {
+    let read = xnnpack::Payload::decode_with_remarks(payload, limits);
+    let (payload, unknown) = read.map_err(|error| format!("payload: {error}"))?;
+    refuse_unknown(&unknown)?;
+    payload.encode().map_err(|error| format!("encode: {error}"))
+}
+
 fn verified(module: &Module) -> Result<(), String> {
     verify_module(module).map_err(|errors| {
         let more = match errors.len() {
@@ -127,9 +141,9 @@ fn refuse_unknown(fields: &[String]) -> Result<(), String> {
     }
 }
 
-/// Where a delegate's payload lies, if it is a graph.
-fn mlx_payload(delegate: &BackendDelegate) -> Option<(DataLocation, u32)> {
-    let processed = delegate.processed.as_ref().filter(|_| &*delegate.id == MLX)?;
+/// Where a delegate's payload lies, if it is one that we read.
+fn known_payload(delegate: &BackendDelegate) -> Option<(DataLocation, u32)> {
+    let processed = delegate.processed.as_ref().filter(|_| DELEGATE_IDS.contains(&&*delegate.id))?;
     Some((processed.location, processed.index))
 }
 
@@ -139,13 +153,14 @@ fn set_index(delegate: &mut BackendDelegate, index: u32) {
     }
 }
 
-/// Segments that are not only payloads of MLX delegates.
+/// Segments that are not only payloads that we read.
 fn segments_of_others(program: &pte::Program) -> HashSet<u32> {
     let constants = program.constant_segment.iter().chain(program.mutable_data_segments.iter());
     let mut kept: HashSet<u32> = constants.map(|table| table.segment_index).collect();
     kept.extend(program.named_data.iter().map(|named| named.segment_index));
     let delegates = program.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
-    let foreign = delegates.filter(|delegate| &*delegate.id != MLX).filter_map(|d| d.processed.as_ref());
+    let foreign = delegates.filter(|delegate| known_payload(delegate).is_none());
+    let foreign = foreign.filter_map(|delegate| delegate.processed.as_ref());
     kept.extend(foreign.filter(|at| at.location == DataLocation::Segment).map(|at| at.index));
     kept
 }

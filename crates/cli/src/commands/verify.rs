@@ -7,11 +7,8 @@ use crate::file::{Content, File};
 use crate::form::{self, Wanted};
 use crate::inspect::portable_operators;
 use crate::output::{Output, count};
-use crate::rewrite::MLX;
-use pteron_format::FormatError;
-use pteron_format::lift;
-use pteron_format::payload::Payload;
-use pteron_format::pte::{BackendDelegate, Pte};
+use pteron_format::pte::Pte;
+use pteron_format::{FormatError, lift_delegate};
 use pteron_ir::text::Printer;
 use pteron_ir::verify::verify_module;
 use pteron_ir::{Graph, Module};
@@ -23,7 +20,7 @@ use std::sync::Arc;
 
 /// Check a file and report everything that is wrong with it
 ///
-/// For a program: the container, every MLX payload, its graph with the type and shape of every node, and whether
+/// For a program: the container, every MLX and XNNPACK payload, its graph with the type and shape of every node, and whether
 /// the backend can run it all. A sound file gets one line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -95,14 +92,15 @@ fn verify_program(
     let mut problems = Vec::new();
     let (mut delegates, mut nodes) = (0, 0);
     for plan in &pte.program.execution_plan {
-        for (number, delegate) in plan.delegates.iter().enumerate() {
+        for number in 0..plan.delegates.len() {
             delegates += 1;
-            let found = match module(pte, delegate, &plan.name, options) {
+            let lifted = lift_delegate(pte, plan, number, &options.limits);
+            let found = match lifted.map(|lifted| lifted.module) {
                 Ok(module) => {
                     module.main.for_each_node(|_, _| nodes += 1);
                     verify_graphs(&module, backend)
                 }
-                Err(problem) => vec![problem],
+                Err(problem) => problem.all(),
             };
             let here = |problem| format!("method `{}`, delegate {number}: {problem}", &*plan.name);
             problems.extend(found.into_iter().map(here));
@@ -121,15 +119,6 @@ fn verify_program(
     }
     let methods = count(pte.program.execution_plan.len(), "method");
     (problems, format!("{methods}, {}, {}", count(delegates, "delegate"), count(nodes, "node")))
-}
-
-fn module(pte: &Pte, delegate: &BackendDelegate, name: &str, options: &Options) -> Result<Module, String> {
-    if &*delegate.id != MLX {
-        return Err(format!("its backend is `{}`; only `{MLX}` payloads can be run", &*delegate.id));
-    }
-    let bytes = pte.payload(delegate).ok_or("there is no payload")?;
-    let payload = Payload::decode(&bytes, &options.limits).map_err(|error| error.to_string())?;
-    lift(&payload, name, &options.limits).map_err(|error| error.to_string())
 }
 
 fn verify_graphs(module: &Module, backend: &dyn Backend) -> Vec<String> {

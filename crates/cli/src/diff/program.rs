@@ -5,7 +5,8 @@ use super::{Differences, graph};
 use crate::rewrite::MLX;
 use pteron_format::payload::Payload;
 use pteron_format::pte::{BackendDelegate, EValue, ExecutionPlan, Instruction, Pte, Tensor};
-use pteron_format::{Limits, lift};
+use pteron_format::xnnpack::XNNPACK_BACKEND;
+use pteron_format::{Limits, lift, lift_delegate};
 use std::fmt::Debug;
 
 /// Everything that two programs say differently.
@@ -119,12 +120,33 @@ impl Methods<'_> {
                 (Some(ours), Some(theirs)) if ours != theirs && &*one.id == MLX && &*other.id == MLX => {
                     compare_payloads(&place, &ours, &theirs, found);
                 }
+                (Some(ours), Some(theirs))
+                    if ours != theirs && &*one.id == XNNPACK_BACKEND && &*other.id == XNNPACK_BACKEND =>
+                {
+                    self.compare_graphs(&place, index, found);
+                }
                 (ours, theirs) => {
                     let place = format!("{place}, payload");
                     compare_bytes(&place, ours.as_deref(), theirs.as_deref(), found);
                 }
             }
         }
+    }
+}
+
+impl Methods<'_> {
+    /// Compares what a delegate computes in both programs, and says so where only its tables differ.
+    fn compare_graphs(&self, place: &str, number: usize, found: &mut Differences) {
+        let limits = Limits::own();
+        let text = |pte: &Pte, plan: &ExecutionPlan| match lift_delegate(pte, plan, number, &limits) {
+            Ok(lifted) => lifted.module.to_string(),
+            Err(error) => format!("not a graph: {error}"),
+        };
+        let hunks = graph::compare(&text(self.first, self.one), &text(self.second, self.other));
+        if hunks.is_empty() {
+            found.note(format!("{place}: the same graph, but the payload's tables differ"));
+        }
+        hunks.iter().for_each(|hunk| found.add(place, &hunk.first, &hunk.second));
     }
 }
 

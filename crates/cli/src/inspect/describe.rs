@@ -8,8 +8,9 @@ use pteron_format::bpte::Bpte;
 use pteron_format::payload::Payload;
 use pteron_format::ptd::Ptd;
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction, Pte, ScalarType, TensorShapeDynamism};
-use pteron_format::{Limits, lift};
-use pteron_ir::{Module, Op, Type};
+use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
+use pteron_format::{Limits, lift_delegate};
+use pteron_ir::{Op, Type};
 use pteron_runtime::{ArgumentKind, CacheSpec, DataFile, Options, Program, Value};
 use pteron_tensor::DType;
 use std::collections::BTreeSet;
@@ -143,7 +144,7 @@ fn delegate(delegate: &pteron_runtime::DelegateInfo) -> Delegate {
         delegate.ops.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     ops.sort_by(|a, x, b, y| y.cmp(x).then_with(|| a.cmp(b)));
     Delegate {
-        id: MLX.to_owned(),
+        id: delegate.id.clone(),
         payload_bytes: delegate.payload_bytes,
         nodes: ops.values().sum(),
         ops,
@@ -296,12 +297,21 @@ fn dtype(scalar: ScalarType) -> String {
 
 fn table_delegate(pte: &Pte, delegate: &pteron_format::pte::BackendDelegate, limits: &Limits) -> Delegate {
     let bytes = pte.payload(delegate).unwrap_or_else(|| pteron_tensor::Bytes::zeroed(0));
-    let payload = (&*delegate.id == MLX).then(|| Payload::decode(&bytes, limits).ok()).flatten();
     let mut ops: IndexMap<String, usize> = IndexMap::new();
-    for chain in payload.iter().flat_map(|payload| payload.instruction_chains.iter()) {
-        for instruction in &chain.instructions {
-            *ops.entry(instruction.op.spec().name.to_owned()).or_default() += 1;
+    let mut count = |name: &str| *ops.entry(name.to_owned()).or_default() += 1;
+    match &*delegate.id {
+        MLX => {
+            let payload = Payload::decode(&bytes, limits).ok();
+            let chains = payload.iter().flat_map(|payload| payload.instruction_chains.iter());
+            let nodes = chains.flat_map(|chain| chain.instructions.iter());
+            nodes.for_each(|instruction| count(instruction.op.spec().name));
         }
+        XNNPACK_BACKEND => {
+            let payload = xnnpack::Payload::decode(&bytes, limits).ok();
+            let nodes = payload.iter().flat_map(|payload| payload.graph.xnodes.iter());
+            nodes.for_each(|node| count(node.kind.name()));
+        }
+        _ => {}
     }
     ops.sort_by(|a, x, b, y| y.cmp(x).then_with(|| a.cmp(b)));
     Delegate {
@@ -335,29 +345,15 @@ pub(crate) fn portable_operators(plan: &ExecutionPlan) -> IndexMap<String, usize
 fn graph_texts(pte: &Pte, limits: &Limits) -> Vec<GraphText> {
     let mut texts = Vec::new();
     for plan in &pte.program.execution_plan {
-        for (number, delegate) in plan.delegates.iter().enumerate() {
-            let text = match module(pte, delegate, &plan.name, limits) {
-                Ok(module) => module.to_string(),
+        for number in 0..plan.delegates.len() {
+            let text = match lift_delegate(pte, plan, number, limits) {
+                Ok(lifted) => lifted.module.to_string(),
                 Err(problem) => format!("; no graph: {problem}"),
             };
             texts.push(GraphText { method: plan.name.to_string(), delegate: number, text });
         }
     }
     texts
-}
-
-fn module(
-    pte: &Pte,
-    delegate: &pteron_format::pte::BackendDelegate,
-    name: &str,
-    limits: &Limits,
-) -> Result<Module, String> {
-    if &*delegate.id != MLX {
-        return Err(format!("the payload belongs to `{}`", &*delegate.id));
-    }
-    let bytes = pte.payload(delegate).ok_or("there is no payload")?;
-    let payload = Payload::decode(&bytes, limits).map_err(|error| error.to_string())?;
-    lift(&payload, name, limits).map_err(|error| error.to_string())
 }
 
 fn entries(ptd: &Ptd) -> Vec<Entry> {

@@ -562,6 +562,22 @@ fn sizes_of_dynamic_arguments_are_symbols_and_those_of_others_are_not() {
 }
 
 #[test]
+fn a_number_without_dims_is_a_tensor_of_one_element_inside() {
+    let values = vec![extern_value(0, 1, &[1]), extern_value(1, 2, &[1])];
+    let nodes = vec![node(Kind::Abs(Unary { input_id: 0, output_id: 1, flags: 0 }))];
+    let argument = Argument { dtype: Some(DType::F32), sizes: vec![], is_dynamic: false };
+    let arguments = [argument.clone(), argument];
+    let lifted = lift(&graph(values, nodes, 2), "f", &arguments, &limits()).unwrap();
+    verify_module(&lifted.module).unwrap();
+    let main = &lifted.module.main;
+    let rank = |value| match main.ty(value) {
+        Some(pteron_ir::Type::Tensor(ty)) => ty.shape.len(),
+        _ => panic!(),
+    };
+    assert_eq!((rank(main.inputs[0].value), rank(main.outputs[0].value)), (0, 0));
+}
+
+#[test]
 fn the_same_bytes_under_two_types_are_two_constants_with_one_key() {
     let values = vec![
         extern_value(0, 2, &[2]),

@@ -1,7 +1,8 @@
 //! The edge of a payload: arguments by position, inputs first. Codes become numbers where they enter, and codes again
 //! where they leave.
 
-use pteron_ir::{Dim, Output, TensorType, Type, ValueId};
+use pteron_ir::op::IntArg;
+use pteron_ir::{Dim, Op, Output, TensorType, Type, ValueId};
 use pteron_tensor::DType;
 
 use super::{Argument, Held, Lifter, Part, Step, problem};
@@ -83,9 +84,22 @@ impl Lifter<'_> {
             true => graph.symbols.fresh_size(Some(size.into())),
             false => Dim::known(size.into()),
         });
-        let shape = shape.collect();
+        let shape: Vec<Dim> = shape.collect();
         let given = argument.and_then(|argument| argument.dtype).unwrap_or(dtype);
-        let entered = graph.add_input("", Type::Tensor(TensorType { dtype: given, shape }));
+        // One number has no dims in the program, and one here.
+        let other =
+            argument.filter(|argument| argument.dtype.is_some() && argument.sizes.len() != shape.len());
+        let mut entered = match other {
+            Some(argument) => {
+                let shape = argument.sizes.iter().map(|&size| Dim::known(size)).collect();
+                graph.add_input("", Type::Tensor(TensorType { dtype: given, shape }))
+            }
+            None => graph.add_input("", Type::Tensor(TensorType { dtype: given, shape })),
+        };
+        if other.is_some() {
+            let shape = tensor.dims.iter().map(|&size| IntArg::Literal(size.into())).collect();
+            entered = self.emit(Op::Reshape { x: entered, shape })?;
+        }
         let entered = self.cast(entered, dtype)?;
         let numbers = self.decoded(value, tensor, entered)?;
         self.held[at] = Held::Value(numbers);
@@ -134,6 +148,12 @@ impl Lifter<'_> {
         if let Some(dtype) = argument.and_then(|argument| argument.dtype) {
             // Indices are 32 bits wide here, and 64 in the program.
             left = self.cast(left, dtype)?;
+        }
+        if let Some(argument) = argument.filter(|argument| argument.dtype.is_some())
+            && argument.sizes.len() != self.rank(left)?
+        {
+            let shape = argument.sizes.iter().map(|&size| IntArg::Literal(size)).collect();
+            left = self.emit(Op::Reshape { x: left, shape })?;
         }
         let ty = Type::Tensor(self.ty(Part::Main, left)?.clone());
         self.main.graph_mut().outputs.push(Output { name: String::new(), value: left, ty });

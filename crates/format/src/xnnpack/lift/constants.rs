@@ -10,7 +10,7 @@ use crate::xnnpack::Constant;
 use crate::xnnpack::tables::{Datatype, PerChannelGroupQuant, PerChannelQuant, Quantization, TensorValue};
 
 /// How ExecuTorch makes bf16 of the f32 scales of old files: times this, then cut off.
-const SCALE_ROUNDING: f32 = 1.003_891_05;
+const SCALE_ROUNDING: f32 = 1.003_891;
 
 /// Sizes as the arguments of an op.
 pub(super) fn literals(shape: &[usize]) -> Vec<Int> {

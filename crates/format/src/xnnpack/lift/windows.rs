@@ -95,7 +95,7 @@ impl Lifter<'_> {
         let whole = self.times(sizes[1], row)?;
         let (mut shape, mut strides) = (vec![sizes[0]], vec![whole]);
         let steps = [row, sizes[3]];
-        for axis in 0..2 {
+        for (axis, &step) in steps.iter().enumerate() {
             let [kernel, stride, dilation] =
                 [windows.kernel, windows.stride, windows.dilation].map(|list| i64::from(list[axis]));
             let reach = dilation * (kernel - 1) + 1;
@@ -105,11 +105,11 @@ impl Lifter<'_> {
             }
             let count = self.divided(room, stride)?;
             shape.push(self.plus(count, 1)?);
-            strides.push(self.times(steps[axis], IntArg::Literal(stride))?);
+            strides.push(self.times(step, IntArg::Literal(stride))?);
         }
-        for axis in 0..2 {
+        for (axis, &step) in steps.iter().enumerate() {
             shape.push(IntArg::Literal(windows.kernel[axis].into()));
-            strides.push(self.times(steps[axis], IntArg::Literal(windows.dilation[axis].into()))?);
+            strides.push(self.times(step, IntArg::Literal(windows.dilation[axis].into()))?);
         }
         shape.push(sizes[3]);
         strides.push(IntArg::Literal(1));

@@ -1,0 +1,137 @@
+//! Programs that ExecuTorch exported for XNNPACK give what its own runtime gives, on the reference backend and here.
+
+#![allow(clippy::unwrap_used)] // helpers fail their test
+#![cfg(not(miri))] // it would unpack the cases for an hour
+
+use pteron_cpu::Cpu;
+use pteron_runtime::registry::Registry;
+use pteron_runtime::{Options, Program, Value};
+use pteron_tensor::{Bytes, DType, HostTensor};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::Arc;
+
+/// The files of a packed set, by case and name.
+fn cases() -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/xnnpack.zip");
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(std::fs::read(file).unwrap())).unwrap();
+    let mut cases: BTreeMap<String, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
+    for index in 0..archive.len() {
+        let mut file = archive.by_index(index).unwrap();
+        let Some((case, name)) =
+            file.name().unwrap().split_once('/').map(|(a, b)| (a.to_owned(), b.to_owned()))
+        else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        cases.entry(case).or_default().insert(name, bytes);
+    }
+    cases
+}
+
+/// What follows a key of flat JSON.
+fn after<'a>(text: &'a str, key: &str) -> &'a str {
+    let (_, rest) = text.split_once(&format!("\"{key}\":")).unwrap();
+    rest.trim_start()
+}
+
+fn numbers(text: &str) -> Vec<usize> {
+    let inside = text.strip_prefix('[').unwrap().split_once(']').unwrap().0;
+    inside
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| part.parse().unwrap())
+        .collect()
+}
+
+/// The tensors of a safetensors file by name.
+fn tensors(file: &[u8]) -> BTreeMap<String, HostTensor> {
+    let length = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+    let header = std::str::from_utf8(&file[8..8 + length]).unwrap();
+    let mut tensors = BTreeMap::new();
+    for entry in header.split_inclusive('}').filter(|entry| entry.contains("data_offsets")) {
+        let (head, body) = entry.split_once(":{").unwrap();
+        let name = head.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        let dtype = match after(body, "dtype").split('"').nth(1).unwrap() {
+            "F32" => DType::F32,
+            "I64" => DType::I64,
+            other => panic!("a tensor of {other}"),
+        };
+        let (shape, place) = (numbers(after(body, "shape")), numbers(after(body, "data_offsets")));
+        let bytes = Bytes::copy_of(&file[8 + length..][place[0]..place[1]]);
+        tensors.insert(name, HostTensor::new(dtype, shape, bytes).unwrap());
+    }
+    tensors
+}
+
+fn elements(tensor: &HostTensor) -> Vec<f64> {
+    match tensor.dtype() {
+        DType::I64 => tensor.as_slice::<i64>().unwrap().iter().map(|&number| number as f64).collect(),
+        _ => tensor.as_slice::<f32>().unwrap().iter().map(|&number| number.into()).collect(),
+    }
+}
+
+/// Why an output is not what it must be.
+fn difference(got: &Value, wanted: &HostTensor, allowed: f64) -> Option<String> {
+    let Value::Tensor(got) = got else { return Some("no tensor".into()) };
+    if (got.dtype(), got.shape()) != (wanted.dtype(), wanted.shape()) {
+        return Some(format!(
+            "{:?} {:?}, not {:?} {:?}",
+            got.dtype(),
+            got.shape(),
+            wanted.dtype(),
+            wanted.shape()
+        ));
+    }
+    let pairs = elements(got).into_iter().zip(elements(wanted));
+    let worst = pairs.map(|(got, want)| (got - want).abs() / (1.0 + want.abs())).fold(0.0, f64::max);
+    (worst.is_nan() || worst > allowed).then(|| format!("off by {worst:e}, allowed {allowed:e}"))
+}
+
+fn check(files: &BTreeMap<String, Vec<u8>>, name: &str, backend: &str) -> Vec<String> {
+    let mut registry = Registry::default();
+    registry.add(Arc::new(Cpu::new(2, None).unwrap()));
+    let options = Options { registry, backend: Some(backend.into()), ..Options::default() };
+    let case = std::str::from_utf8(&files["case.json"]).unwrap();
+    let allowed: f64 = after(case, "atol").split([',', '\n']).next().unwrap().trim().parse().unwrap();
+    let program = match Program::load(name, Bytes::copy_of(&files["model.pte"]), &[], &options) {
+        Ok(program) => program,
+        Err(error) => return vec![error.to_string()],
+    };
+    let tensors = tensors(&files["io.safetensors"]);
+    let steps: BTreeSet<usize> =
+        tensors.keys().map(|key| key.split('.').next().unwrap().parse().unwrap()).collect();
+    let mut session = program.session().unwrap();
+    let mut found = Vec::new();
+    for step in steps {
+        let of = |kind: &str| {
+            (0..)
+                .map_while(|place| tensors.get(&format!("{step}.{kind}.{place}")).cloned())
+                .collect::<Vec<_>>()
+        };
+        let inputs: Vec<Value> = of("in").into_iter().map(Value::Tensor).collect();
+        match session.run("forward", &inputs) {
+            Ok(outputs) => found.extend(
+                outputs.iter().zip(of("out")).filter_map(|(got, want)| difference(got, &want, allowed)),
+            ),
+            Err(error) => found.push(error.to_string()),
+        }
+    }
+    found
+}
+
+#[test]
+fn programs_for_xnnpack_give_what_its_own_runtime_gives() {
+    let cases = cases();
+    assert!(!cases.is_empty());
+    let mut wrong = Vec::new();
+    for (name, files) in &cases {
+        for backend in ["reference", "cpu"] {
+            let found = check(files, name, backend);
+            wrong.extend(found.into_iter().map(|problem| format!("{name} on {backend}: {problem}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}

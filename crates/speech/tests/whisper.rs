@@ -115,7 +115,7 @@ fn the_same_seed_draws_the_same_text() {
     let rules = Rules::plain(&tokens(), vec![], vec![], false);
     let draw = |seed: u64| {
         let mut attempt = Attempt::new(&rules, 1.0, seed, 30);
-        (0..20).filter_map(|_| attempt.next(&mut vec![0.0; 10])).collect::<Vec<u32>>()
+        (0..20).filter_map(|_| attempt.next(&mut [0.0; 10])).collect::<Vec<u32>>()
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
@@ -256,7 +256,10 @@ impl Samples for Noise {
     }
 }
 
-fn run(parrot: &mut Parrot, seconds: usize, settings: Settings) -> Result<(Vec<(f64, f64, String)>, String)> {
+/// Segments with their times, and the language.
+type Said = (Vec<(f64, f64, String)>, String);
+
+fn run(parrot: &mut Parrot, seconds: usize, settings: Settings) -> Result<Said> {
     let (tokenizer, info) = (tokenizer(), info());
     let mut noise = Noise(seconds * 16_000);
     let mut features = Features::new(&mut noise, 80, Ceiling::of_stream());

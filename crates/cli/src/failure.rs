@@ -241,7 +241,7 @@ mod tests {
         let error = serde_json::json!({"kind": "usage", "message": "no such thing", "hint": "try another"});
         assert_eq!(json, serde_json::json!({"error": error}));
         assert_eq!(Failure::closed_output().render(), "");
-        let store = Path::new("/home/u/.cache/models/m");
+        let store = Path::new("store/m");
         let named = Failure::in_file(&store.join("config.json"), "cut off").naming(store, "smollm2-135m");
         assert_eq!(named.message(), "smollm2-135m/config.json: cut off");
         let error = Error::InputCount { method: "forward".into(), wanted: 2, given: 1 };

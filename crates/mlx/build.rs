@@ -42,12 +42,13 @@ mod shim {
 
     fn compile(include: &Path, library: &Path, shim: &Path, target: &str) -> Result<(), String> {
         let mut build = cc::Build::new();
-        // A sanitizer of the Rust side (fuzzing) would bring a second runtime along with the shim.
+        // A sanitizer of the Rust side (fuzzing), by rustc's flags or by the compiler's of the environment, would bring a second
+        // runtime along with the shim.
         build.inherit_rustflags(false);
         build.cpp(true).std("c++20").pic(true).opt_level(2).define("PTERON_MLX_WANTED", wanted().as_str());
         let compiler = build.try_get_compiler().map_err(|error| error.to_string())?;
         let mut command = compiler.to_command();
-        command.args(["-shared", "-fvisibility=hidden"]).arg("-isystem").arg(include);
+        command.args(["-shared", "-fvisibility=hidden", "-fno-sanitize=all"]).arg("-isystem").arg(include);
         command.arg("shim/pteron_mlx.cpp").arg("-o").arg(shim).arg("-L").arg(library).arg("-lmlx");
         // Where MLX was when this was built, or else beside the shim.
         let beside = if target.contains("apple") { "@loader_path" } else { "$ORIGIN" };

@@ -45,7 +45,7 @@ fn registry() -> Registry {
 }
 
 /// Under Miri a token takes seconds.
-const POSITIONS: usize = if cfg!(miri) { 6 } else { 16 };
+const POSITIONS: usize = if cfg!(miri) { 5 } else { 16 };
 
 /// A decoder step with so many layers: packed embeddings, caches, attention over their live part, packed projections.
 fn decoder(layers: usize) -> String {
@@ -235,13 +235,17 @@ fn a_token_allocates_nothing() {
         // The memory of a page is there; its list of positions is new, and sometimes that of pages grows.
         assert!(count <= if at % 64 == 0 { 2 } else { 0 }, "{count} at {at}");
     }
-    for precision in [Precision::Exact, Precision::Fast] {
+    for &precision in
+        if cfg!(miri) { [Precision::Fast].as_slice() } else { &[Precision::Exact, Precision::Fast] }
+    {
         for &layers in if cfg!(miri) { [1].as_slice() } else { &[1, 6] } {
             let counts = allocations(layers, precision);
             assert!(counts.iter().all(|&count| count == 0), "{layers} layers, {precision:?}: {counts:?}");
         }
     }
-    let (few, many) = (allocations_of_lanes(1), allocations_of_lanes(if cfg!(miri) { 1 } else { 6 }));
-    assert_eq!(few, many, "layers make no difference");
+    let few = allocations_of_lanes(1);
+    if !cfg!(miri) {
+        assert_eq!(few, allocations_of_lanes(6), "layers make no difference");
+    }
     assert!(few.iter().all(|&count| count == few[0] && count < 100), "{few:?}");
 }

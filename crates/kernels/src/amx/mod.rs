@@ -5,4 +5,4 @@
 mod tiles;
 
 #[cfg(target_arch = "x86_64")]
-pub use tiles::{Configured, TILE_ROWS, is_permitted};
+pub use tiles::{Configured, Few, TILE_ROWS, is_permitted};

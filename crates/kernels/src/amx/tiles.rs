@@ -80,6 +80,8 @@ struct Config {
 thread_local! {
     /// How many [`Configured`] this thread holds; the tiles are set up while there is one.
     static HELD: Cell<usize> = const { Cell::new(0) };
+    /// Whether a [`Few`] lives on this thread, for which tiles have other sizes.
+    static IS_FEW: Cell<bool> = const { Cell::new(false) };
 }
 
 /// All eight tiles of this thread, configured to 16 rows of 64 bytes while one of these lives. Several on a thread
@@ -89,30 +91,35 @@ pub struct Configured {
     on_this_thread: PhantomData<*const ()>,
 }
 
-/// Sets up all eight tiles of this thread.
+/// Sets up all eight tiles of this thread, each with so many rows and bytes in them.
 ///
 /// # Safety
-/// The CPU has tiles and the system permits them.
-unsafe fn configure() {
+/// The CPU has tiles and the system permits them; rows are 1 to 16, bytes 4 to 64.
+unsafe fn configure(sizes: [(usize, usize); 8]) {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], bytes_per_row: [0; 16], rows: [0; 16] };
-    config.bytes_per_row[..8].fill(64);
-    config.rows[..8].fill(TILE_ROWS as u8);
+    for (tile, (rows, bytes)) in sizes.into_iter().enumerate() {
+        config.rows[tile] = rows as u8;
+        config.bytes_per_row[tile] = bytes as u16;
+    }
     // SAFETY: the caller's promise; the configuration is valid for palette 1.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
 }
 
+/// Sixteen rows of 64 bytes.
+const WHOLE: (usize, usize) = (TILE_ROWS, 64);
+
 impl Configured {
-    /// Configures the tiles of this thread; `None` where the machine has none.
+    /// Configures the tiles of this thread; `None` where the machine has none, and while [`Few`] uses them.
     pub fn new() -> Option<Configured> {
-        if !is_permitted() {
+        if !is_permitted() || IS_FEW.get() {
             return None;
         }
         let held = HELD.get();
         HELD.set(held + 1);
         if held == 0 {
             // SAFETY: permitted, as was seen above.
-            unsafe { configure() };
+            unsafe { configure([WHOLE; 8]) };
         }
         Some(Configured { on_this_thread: PhantomData })
     }
@@ -193,6 +200,84 @@ impl Drop for Configured {
     }
 }
 
+/// Tiles for few rows: 0 to 3 have `rows` of 16 sums, 4 and 5 (left operands) `rows` of `depth` bytes, 6 and 7 (right operands) as
+/// many bytes of 16 columns, four by four. A product takes time by its rows, so that few take little.
+pub struct Few {
+    /// The configuration is the thread's, so this must stay on it.
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Few {
+    /// Lends tiles of these sizes; `None` where the machine has none, where there are no such tiles, and within another `Few`.
+    pub fn with<R>(rows: usize, depth: usize, work: impl FnOnce(&Few) -> R) -> Option<R> {
+        /// Gives the tiles back, also when a panic ends the work.
+        struct GivesBack;
+        impl Drop for GivesBack {
+            fn drop(&mut self) {
+                IS_FEW.set(false);
+                // SAFETY: permitted, as was seen when they were lent.
+                unsafe {
+                    match HELD.get() {
+                        0 => asm!("tilerelease", options(nostack, nomem, preserves_flags)),
+                        _ => configure([WHOLE; 8]),
+                    }
+                }
+            }
+        }
+        let exists = (1..=TILE_ROWS).contains(&rows) && (4..=64).contains(&depth) && depth.is_multiple_of(4);
+        if !exists || !is_permitted() || IS_FEW.get() {
+            return None;
+        }
+        let (sums, left, right) = ((rows, 64), (rows, depth), (depth / 4, 64));
+        // SAFETY: permitted, and sizes that exist, as was seen above.
+        unsafe { configure([sums, sums, sums, sums, left, left, right, right]) };
+        IS_FEW.set(true);
+        let _gives_back = GivesBack;
+        Some(work(&Few { on_this_thread: PhantomData }))
+    }
+
+    /// Begins the product of a left operand in signed bytes, whose rows follow each other, and a right one in unsigned ones, by
+    /// tiles `C` (0 to 3), `A` (4 or 5) and `B` (6 or 7).
+    ///
+    /// # Safety
+    /// The operands are readable, and the tiles are of these kinds.
+    #[inline(always)]
+    pub unsafe fn multiply<const C: u8, const A: u8, const B: u8>(
+        &self,
+        left: *const u8,
+        depth: usize,
+        right: *const u8,
+    ) {
+        // SAFETY: the caller's promises; `self` proves that the tiles are configured, and Rust never uses them.
+        unsafe {
+            asm!(
+                "tilezero tmm{c}",
+                "tileloadd tmm{b}, [{right} + {line}*1]",
+                "tileloadd tmm{a}, [{left} + {depth}*1]",
+                "tdpbsud tmm{c}, tmm{a}, tmm{b}",
+                a = const A, b = const B, c = const C,
+                left = in(reg) left, depth = in(reg) depth, right = in(reg) right, line = in(reg) 64,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+    }
+
+    /// Writes the sums in tile `C` to rows of sixteen i32: best some time after the product was begun, which takes that long.
+    ///
+    /// # Safety
+    /// The rows are writable, and the tile is one of sums.
+    #[inline(always)]
+    pub unsafe fn store<const C: u8>(&self, to: *mut i32) {
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "tilestored [{to} + {line}*1], tmm{c}",
+                c = const C, to = in(reg) to, line = in(reg) 64, options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +306,55 @@ mod tests {
         check_product(&third);
         drop(third);
         check_product(&Configured::new().unwrap());
+    }
+
+    #[test]
+    #[allow(clippy::print_stdout)] // what is not run is said
+    fn few_rows_are_multiplied_by_tiles_of_their_size() {
+        let a: Vec<i8> = (0..16 * 64).map(|i| (i * 11 % 253) as u8 as i8).collect();
+        let b: Vec<u8> = (0..1024).map(|i| (i * 7 % 251) as u8).collect();
+        for (rows, depth) in [(1, 4), (8, 16), (8, 32), (12, 32), (16, 64)] {
+            let mut c = vec![-1i32; 16 * 17];
+            let ran = Few::with(rows, depth, |tiles| {
+                assert!(Configured::new().is_none(), "the tiles have other sizes");
+                assert!(Few::with(16, 64, |_| ()).is_none());
+                // SAFETY: each buffer has as many rows and bytes as the tiles.
+                unsafe {
+                    tiles.multiply::<3, 5, 6>(a.as_ptr().cast(), depth, b.as_ptr());
+                    tiles.store::<3>(c.as_mut_ptr());
+                }
+            });
+            if ran.is_none() {
+                println!("not run: this machine has no permitted tiles");
+                return;
+            }
+            for (i, &got) in c.iter().enumerate() {
+                let (m, n) = (i / 16, i % 16);
+                let element =
+                    |k: usize| i32::from(a[m * depth + k]) * i32::from(b[k / 4 * 64 + n * 4 + k % 4]);
+                let want = if m < rows { (0..depth).map(element).sum() } else { -1 };
+                assert_eq!(got, want, "{rows} rows of {depth}: {m}, {n}");
+            }
+        }
+    }
+
+    #[test]
+    #[allow(clippy::print_stdout)] // what is not run is said
+    fn tiles_of_other_sizes_leave_whole_ones_as_they_were() {
+        let Some(whole) = Configured::new() else {
+            println!("not run: this machine has no permitted tiles");
+            return;
+        };
+        assert!(Few::with(8, 32, |_| ()).is_some());
+        check_product(&whole);
+        let panics = std::panic::catch_unwind(|| Few::with(8, 32, |_| panic!("as the test wants it")));
+        assert!(panics.is_err());
+        check_product(&whole);
+        assert!(
+            [(0, 32), (17, 32), (8, 0), (8, 6), (8, 68)]
+                .iter()
+                .all(|&(m, k)| Few::with(m, k, |_| ()).is_none())
+        );
     }
 
     fn check_product(tiles: &Configured) {

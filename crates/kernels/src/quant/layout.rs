@@ -186,7 +186,7 @@ impl TileLayout {
         let exact = precision == Precision::Exact;
         (path == Path::Amx && weight.k > 0 && weight.k.is_multiple_of(32)).then_some(TileLayout {
             // By measurement: fewer rows are quicker in lanes or panels.
-            from_rows: if exact { 17 } else { 19 },
+            from_rows: if exact { 17 } else { 37 },
             terms,
             sums: exact && weight.has_biases(),
             nibbles: weight.scheme.bits() == 4 && !exact,

@@ -17,6 +17,9 @@ use std::ops::Range;
 /// Least bytes of the weight that are worth a task of their own.
 const TASK_BYTES: usize = 32 << 10;
 
+/// Least rows of the weight that are worth a task of their own where it is multiplied in panels.
+const TASK_PANEL_ROWS: usize = 64;
+
 /// `x @ w^T` for a quantised `w`, by the kernels of one path.
 #[derive(Clone, Debug)]
 pub struct QuantLinear {
@@ -235,7 +238,14 @@ impl QuantLinear {
 
     /// Columns that are worth a task of their own.
     pub(super) fn least_share(&self, rows: usize) -> usize {
-        TASK_BYTES.div_ceil((self.weight.row_bytes() * rows.max(1)).max(1))
+        let least = TASK_BYTES.div_ceil((self.weight.row_bytes() * rows.max(1)).max(1));
+        let panels = least_rows_of_panels(&self.layout, self.path);
+        // A task with panels arranges activations for itself.
+        if panels.is_some_and(|from| rows >= from) && !self.invariant {
+            least.max(TASK_PANEL_ROWS)
+        } else {
+            least
+        }
     }
 
     fn check_prepared(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {

@@ -74,6 +74,32 @@ fn a_row_is_the_same_alone_and_in_a_block() {
     }
 }
 
+/// Matrix tiles add up the same whole numbers as vectors do, and scales meet them in the same order.
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::print_stdout)] // what is not run is said
+fn panels_on_tiles_give_what_panels_of_vectors_give() {
+    if !Path::Amx.is_available() {
+        println!("not run: amx, which this machine lacks");
+        return;
+    }
+    let pool = Pool::new(2);
+    for (at, scheme) in SCHEMES.into_iter().enumerate() {
+        let groups = [1, 5, 19][at % 3];
+        let (n, k) = (33 + at, groups * scheme.2.max(32) as usize);
+        let weight = case(scheme, [DType::BF16, DType::F32, DType::F16][at % 3], 1, n, k).weight;
+        let mut noise = Noise(at as u64);
+        let x: Vec<f32> = (0..36 * k).map(|_| noise.float()).collect();
+        let [tiles, vectors] = [Path::Amx, Path::Avx512]
+            .map(|path| QuantLinear::new(weight.clone(), DType::F32, path, Precision::Fast).unwrap());
+        for count in [8, 9, 12, 13, 16, 17, 20, 33, 36] {
+            assert!(!tiles.uses_tiles(count), "the tiles of long prompts, which round otherwise");
+            let same = bits_of(&tiles, &pool, &x, count) == bits_of(&vectors, &pool, &x, count);
+            assert!(same, "{scheme:?} {n}x{k}: {count} rows");
+        }
+    }
+}
+
 /// Several products in one region, some of which want their input in another form.
 #[test]
 fn joined_products_give_what_each_gives_alone() {

@@ -1,7 +1,8 @@
 //! Sixteen rows of the weight in the lanes of AVX-512.
 
 use super::unpack::Panel;
-use super::{Lanes, Work};
+use super::{Lanes, Work, amx};
+use crate::path::Path;
 use crate::quant::bits::Bits;
 use crate::quant::layout::e2m1_codes;
 use crate::quant::weight::{Elements, Stored};
@@ -11,14 +12,19 @@ use std::arch::x86_64::*;
 /// Runs all rows of activations.
 ///
 /// # Safety
-/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values), and the work's rows exist.
-pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel) {
+/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values) and what the product's path says, and the work's
+/// rows exist.
+pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel, left: &mut amx::Left) {
     let weight = work.product.weight;
     let numbers = (weight.elements == Elements::DoubledE2M1).then(e2m1_codes);
     let bits = Bits::new(weight.scheme.bits());
     let lanes = Sixteen { numbers: numbers.as_ref(), bits: &bits };
     // SAFETY: the caller's promises.
     unsafe {
+        let by_tiles = work.product.path == Path::Amx && work.count >= amx::LEAST_ROWS;
+        if by_tiles && amx::run(work, panel, left, lanes) {
+            return;
+        }
         match work.product.layout.lanes.per_lane {
             8 => nibbles(work, panel, lanes),
             _ => others(work, panel, lanes),
@@ -39,7 +45,7 @@ unsafe fn others(work: &Work<'_>, panel: &mut Panel, lanes: Sixteen<'_>) {
 }
 
 #[derive(Clone, Copy)]
-struct Sixteen<'a> {
+pub(super) struct Sixteen<'a> {
     /// What nibbles stand for, where that is not themselves.
     numbers: Option<&'a [u8; 16]>,
     bits: &'a Bits,

@@ -7,6 +7,7 @@
 //! A panel is unpacked and multiplied a part at a time, which stays in the innermost cache while all rows of
 //! activations pass; meanwhile memory delivers the next panel.
 
+mod amx;
 mod avx2;
 mod avx512;
 mod unpack;
@@ -100,7 +101,7 @@ pub(super) unsafe fn compute(
 ) {
     thread_local! {
         // Its memory is kept from call to call.
-        static PANEL: RefCell<Panel> = RefCell::default();
+        static PANEL: RefCell<(Panel, amx::Left)> = RefCell::default();
     }
     let work = Work {
         product,
@@ -111,12 +112,14 @@ pub(super) unsafe fn compute(
         block_bytes: product.layout.lanes.block_bytes(),
         sums_at: product.layout.lane_sums_at(),
     };
-    PANEL.with_borrow_mut(|panel| {
+    PANEL.with_borrow_mut(|(panel, left)| {
         panel.fit(product, picks, count);
         // SAFETY: the caller's promises.
         unsafe {
             match product.path {
-                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => avx512::run(&work, panel),
+                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => {
+                    avx512::run(&work, panel, left)
+                }
                 _ => avx2::run(&work, panel),
             }
         }

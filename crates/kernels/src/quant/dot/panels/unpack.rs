@@ -10,7 +10,7 @@ use std::ops::Range;
 /// A cache line, so that no vector lies in two.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(super) struct Line([u8; 64]);
 
 /// An unpacked panel: the codes of a part of it four by four, then a scale and perhaps a bias for every group, and the sums
 /// of every row of activations, all lane by lane.
@@ -65,17 +65,13 @@ impl Panel {
             .extend((0..count).map(|row| product.x.as_ptr().wrapping_add(picks(row).input * row_bytes)));
         let (weight, lanes) = (product.weight, product.layout.lanes.lanes);
         let lines = |vectors: usize| (vectors * lanes * 4).div_ceil(64);
-        let grow = |to: &mut Vec<Line>, len: usize| {
-            if to.len() < len {
-                to.resize(len, Line([0; 64]));
-            }
-        };
         grow(&mut self.codes, lines(PART / 4 + 2 * SLACK));
         grow(&mut self.scales, lines(weight.groups() + 2 * SLACK));
         if weight.biases.is_some() {
             grow(&mut self.biases, lines(weight.groups() + 2 * SLACK));
         }
-        grow(&mut self.sums, count);
+        // Tiles take whole blocks of rows.
+        grow(&mut self.sums, count.next_multiple_of(16) + 16);
         if !matches!(weight.scheme.bits(), 4 | 8) {
             grow(&mut self.bytes, lanes * PART / 64);
         }
@@ -237,6 +233,13 @@ impl Panel {
                 *row = to;
             }
         }
+    }
+}
+
+/// Makes room for so many lines.
+pub(super) fn grow(to: &mut Vec<Line>, len: usize) {
+    if to.len() < len {
+        to.resize(len, Line([0; 64]));
     }
 }
 

@@ -53,6 +53,8 @@ const ABSENCES: &[Absence] = &[
             "models",
             "llm",
             "registry",
+            "speech",
+            "template",
         ],
         words: &[],
     },

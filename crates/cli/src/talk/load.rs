@@ -7,11 +7,11 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::file::{Content, File};
 use crate::output::{complain, size};
-use pteron_llm::template::LocalTime;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
 use pteron_models::Logits;
 use pteron_runtime::{Options, Precision, Program};
+use pteron_template::LocalTime;
 use std::path::{Path, PathBuf};
 
 /// Options of every command that talks to a model.

@@ -9,9 +9,9 @@ mod store;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
-use crate::template::Rendered;
 use crate::{Decoder, LlmError, Prompt, Result, Voice};
 use pteron_runtime::RunControl;
+use pteron_template::Rendered;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;

@@ -1,12 +1,12 @@
 //! Rendering under bounds: what both targets of templates hold.
 
 use crate::memory::within;
-use pteron_llm::template::{ChatTemplate, LocalTime, RenderInput};
+use pteron_template::{ChatTemplate, LocalTime, RenderInput};
 use serde_json::{Map, Value, json};
 
 /// A tree takes so many bytes for each byte of its source, at most.
 const TREE_A_BYTE: usize = 1024;
-/// What `llm/src/template/budget.rs` lets any template ask for, and for each byte of its conversation.
+/// What `template/src/budget.rs` lets any template ask for, and for each byte of its conversation.
 const BASE_BYTES: usize = 10 << 20;
 const BYTES_A_BYTE: usize = 64;
 /// Growing vectors have their old and their new memory at once, and take twice what they need.

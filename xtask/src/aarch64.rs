@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
                 "--target",
                 TARGET,
                 "--package",
-                "pteron",
+                "pteron-cli",
                 "--",
                 "conformance",
             ]);

@@ -49,7 +49,7 @@ pub(crate) fn nightly() -> Command {
 /// Builds the binary `pteron` as users get it and says where it is.
 pub(crate) fn build_pteron() -> Result<PathBuf> {
     let mut command = cargo();
-    command.args(["build", "--release", "--package", "pteron"]);
+    command.args(["build", "--release", "--package", "pteron-cli"]);
     executable(command)
 }
 

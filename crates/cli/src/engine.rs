@@ -2,18 +2,13 @@
 
 use crate::failure::Failure;
 use clap::ValueEnum;
-use pteron_cpu::{Cpu, Path, RunMemory};
+use pteron::parts;
+use pteron::parts::mlx::MlxSettings;
 use pteron_format::Limits;
-use pteron_runtime::registry::backend_name;
 use pteron_runtime::{LoadMode, Options, Placement, Precision};
-use std::sync::Arc;
 
 /// The environment variable that names the vector path where `--cpu` does not.
 const CPU_VARIABLE: &str = "PTERON_CPU";
-
-/// Files beyond this stay mapped unless the user says otherwise: the copy of larger ones keeps people waiting for the
-/// first token, which a few per cent at the tokens behind it do not make up for.
-const COPIED_UP_TO: u64 = 4 << 30;
 
 /// Options of every command that runs programs.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -93,62 +88,45 @@ enum Profile {
 impl Engine {
     /// What files and runs are held to.
     pub(crate) fn limits(&self) -> Limits {
-        match self.limits {
-            Profile::Untrusted => Limits::untrusted(),
-            Profile::Own => {
-                let own = Limits::own();
-                // Beyond the memory there is, the system would end the process without a word.
-                let all = crate::doctor::all_memory().unwrap_or(own.live_bytes);
-                Limits { live_bytes: own.live_bytes.min(all).max(Limits::untrusted().live_bytes), ..own }
-            }
-        }
+        self.chosen(MlxSettings::default()).limits()
     }
 
     /// How a program is loaded; `precision` is taken where the user names none.
     pub(crate) fn options(&self, precision: Precision) -> Result<Options, Failure> {
-        let usage = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
-        let mut options =
-            Options { backend: self.backend.clone(), limits: self.limits(), ..Options::default() };
-        options.registry.add(Arc::new(self.cpu().map_err(|error| usage(&error))?));
-        crate::mlx::add(&mut options.registry, self.backend.as_deref().map(backend_name))
-            .map_err(|error| usage(&error))?;
-        options.precision = match self.precision {
-            Some(Rounding::Exact) => Precision::Exact,
-            Some(Rounding::Fast) => Precision::Fast,
-            None => precision,
-        };
-        options.batch_invariant = self.batch_invariant;
-        options.placement = match self.load {
-            Place::Auto => {
-                Placement::CopyUpTo(COPIED_UP_TO.min(crate::doctor::free_memory().unwrap_or(0) / 2))
-            }
-            Place::Map => Placement::Fixed(LoadMode::Map),
-            Place::Lock => Placement::Fixed(LoadMode::Lock),
-            Place::Copy => Placement::Fixed(LoadMode::Copy),
-        };
-        let target = options.registry.resolve(options.backend.as_deref()).map_err(|error| usage(&error))?;
-        tracing::info!(backend = target.name(), device = target.device.name, precision = ?options.precision, placement = ?options.placement);
-        Ok(options)
+        let usage = |error: pteron::Error| Failure::usage(error.to_string());
+        self.for_library()?.options(precision).map_err(usage)
     }
 
     /// Threads that the cpu backend has.
     pub(crate) fn threads(&self) -> usize {
-        self.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+        self.chosen(MlxSettings::default()).threads()
     }
 
-    fn cpu(&self) -> Result<Cpu, pteron_cpu::PathError> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.threads();
-        if threads > cores {
-            tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
+    /// The same choices as the library takes them, with those of the environment.
+    pub(crate) fn for_library(&self) -> Result<parts::Engine, Failure> {
+        Ok(self.chosen(crate::mlx::settings().map_err(Failure::usage)?))
+    }
+
+    fn chosen(&self, mlx: MlxSettings) -> parts::Engine {
+        let named = || std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty());
+        parts::Engine {
+            backend: self.backend.clone(),
+            cpu: self.cpu.clone().or_else(named),
+            threads: self.threads.map(usize::from),
+            separate_memory: matches!(self.memory, Kind::Separate),
+            precision: self.precision.map(|precision| match precision {
+                Rounding::Exact => Precision::Exact,
+                Rounding::Fast => Precision::Fast,
+            }),
+            batch_invariant: self.batch_invariant,
+            placement: match self.load {
+                Place::Auto => None,
+                Place::Map => Some(Placement::Fixed(LoadMode::Map)),
+                Place::Lock => Some(Placement::Fixed(LoadMode::Lock)),
+                Place::Copy => Some(Placement::Fixed(LoadMode::Copy)),
+            },
+            untrusted: matches!(self.limits, Profile::Untrusted),
+            mlx,
         }
-        let named =
-            self.cpu.clone().or_else(|| std::env::var(CPU_VARIABLE).ok().filter(|name| !name.is_empty()));
-        let path = named.map(|name| Path::parse(&name)).transpose()?;
-        let memory = match self.memory {
-            Kind::Planned => RunMemory::Planned,
-            Kind::Separate => RunMemory::Separate,
-        };
-        Ok(Cpu::new(threads, path)?.with_memory(memory))
     }
 }

@@ -3,12 +3,18 @@
 //! Errors of the libraries flow in with their places; what the reader of a terminal needs flows out. Hints are
 //! made here and nowhere else, since only the command line knows its own commands.
 
+use crate::form;
+use crate::home::HOME_VARIABLE;
 use crate::output::{self, visible};
+use pteron::Lack;
+use pteron::parts::form::WrongForm;
 use pteron_format::FormatError;
 use pteron_llm::LlmError;
 use pteron_llm::sampler::SamplerError;
 use pteron_runtime::Error;
+use pteron_speech::SpeechError;
 use serde::Serialize;
+use std::error::Error as StdError;
 use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -76,6 +82,7 @@ impl Failure {
     }
 
     /// The message without the hint.
+    #[cfg(test)]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -128,56 +135,116 @@ impl Failure {
 pub(crate) fn in_format(path: &Path, error: FormatError) -> Failure {
     let names_file = matches!(error, FormatError::Io { .. } | FormatError::Changed { .. });
     let failure = if names_file { Failure::new(&error) } else { Failure::in_file(path, &error) };
-    match error {
-        FormatError::OtherFormat { .. } => failure.hint("pteron reads .pte, .ptd and .bpte files"),
-        FormatError::TooShort { .. } | FormatError::Header { .. } => {
-            failure.hint("compare the file's size with that of its source, and copy it again")
+    failure.helped_in_format(&error)
+}
+
+impl From<pteron::Error> for Failure {
+    fn from(error: pteron::Error) -> Failure {
+        let failure = match &error {
+            pteron::Error::NotFound(_) => Failure::usage(&error),
+            pteron::Error::Cancelled => return Failure::interrupted(),
+            _ => Failure::new(&error),
+        };
+        match error.reason().and_then(|reason| reason.cause()) {
+            Some(cause) => failure.helped(cause),
+            None if matches!(error, pteron::Error::NotEnoughMemory { .. }) => failure
+                .hint("a smaller or more strongly quantised model needs less, and so does a shorter context"),
+            None => failure,
         }
-        _ => failure,
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        let hint = hint(&error);
-        Failure { hint: hint.map(str::to_owned), ..Failure::new(error) }
-    }
+/// What a model lacks, where that is why something failed.
+pub(crate) fn lack(error: &pteron::Error) -> Option<Lack> {
+    error.reason()?.cause()?.downcast_ref().copied()
 }
 
-impl From<LlmError> for Failure {
-    fn from(error: LlmError) -> Failure {
-        match error {
-            LlmError::Run(error) => error.into(),
-            LlmError::NotALanguageModel { .. } => {
-                Failure::usage(error).hint("`pteron exec FILE` runs programs of every kind on tensors")
+impl Failure {
+    /// The same with what helps against a cause, and the exit code that it has.
+    fn helped(self, cause: &(dyn StdError + 'static)) -> Failure {
+        if let Some(error) = cause.downcast_ref::<pteron_registry::Error>() {
+            return self.helped_in_registry(error);
+        }
+        if let Some(error) = cause.downcast_ref::<LlmError>() {
+            return self.helped_in_talk(error);
+        }
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            let hint = hint(error).map(str::to_owned);
+            return Failure { hint, code: 1, ..self };
+        }
+        if let Some(error) = cause.downcast_ref::<FormatError>() {
+            return Failure { code: 1, ..self }.helped_in_format(error);
+        }
+        if let Some(wrong) = cause.downcast_ref::<WrongForm>() {
+            return form::refused(wrong);
+        }
+        if let Some(lack) = cause.downcast_ref::<Lack>() {
+            return self.helped_to(*lack);
+        }
+        if let Some(error) = cause.downcast_ref::<SpeechError>() {
+            return match error {
+                SpeechError::Run(error) => self.helped(error),
+                SpeechError::Language { .. } => Failure { code: 2, ..self },
+                _ => Failure { code: 1, ..self },
+            };
+        }
+        Failure { code: 1, ..self }
+    }
+
+    fn helped_to(self, lack: Lack) -> Failure {
+        let usage = |failure: Failure| Failure { code: 2, ..failure };
+        match lack {
+            Lack::Tokenizer => usage(self).hint("name one with `--tokenizer FILE`"),
+            Lack::Speaker => usage(self).hint("`pteron transcribe` uses it by itself"),
+            Lack::Speech => self
+                .hint("`pteron list` shows those that have a name; `pteron export` makes one of a Whisper"),
+            Lack::WordTimes => {
+                usage(self).hint("export it anew from a checkpoint that names its alignment heads")
             }
-            LlmError::PromptTooLong { .. } => Failure::new(error).hint(
+            Lack::Weights => self.hint("`pteron rm --converted` clears the way for a new conversion"),
+            Lack::Home => Failure::new("this system names no folder for caches")
+                .hint(format!("set {HOME_VARIABLE} to a folder for models and settings")),
+            _ => usage(self),
+        }
+    }
+
+    fn helped_in_talk(self, error: &LlmError) -> Failure {
+        let usage = |failure: Failure| Failure { code: 2, ..failure };
+        match error {
+            LlmError::Run(error) => self.helped(error),
+            LlmError::NotALanguageModel { .. } => {
+                usage(self).hint("`pteron exec FILE` runs programs of every kind on tensors")
+            }
+            LlmError::PromptTooLong { .. } => self.hint(
                 "shorten the prompt, or give it more room with `--context N`; a program with caches in the graph is exported \
                  anew for that",
             ),
-            LlmError::Context { .. } => Failure::usage(error)
-                .hint("export the model with a longer `--context`, or with `--kv off-graph`"),
-            LlmError::LongContext { .. } => Failure::usage(error),
-            LlmError::Sampler(SamplerError::Setting { .. }) => Failure::usage(error),
-            error => Failure::new(error),
+            LlmError::Context { .. } => {
+                usage(self).hint("export the model with a longer `--context`, or with `--kv off-graph`")
+            }
+            LlmError::LongContext { .. } | LlmError::Sampler(SamplerError::Setting { .. }) => usage(self),
+            _ => self,
         }
     }
-}
 
-impl From<pteron_registry::Error> for Failure {
-    fn from(error: pteron_registry::Error) -> Failure {
-        use pteron_registry::Error;
-        let failure = match error {
-            Error::UnknownModel { .. } => {
-                return Failure::usage(error).hint("`pteron list` shows every model that has a name");
-            }
-            Error::NoVariant { .. } => {
-                return Failure::usage(error).hint("`pteron doctor` shows which backends there are");
-            }
-            _ => Failure::new(&error),
-        };
+    fn helped_in_format(self, error: &FormatError) -> Failure {
         match error {
-            Error::DiskFull { .. } => failure.hint(
+            FormatError::OtherFormat { .. } => self.hint("pteron reads .pte, .ptd and .bpte files"),
+            FormatError::TooShort { .. } | FormatError::Header { .. } => {
+                self.hint("compare the file's size with that of its source, and copy it again")
+            }
+            _ => self,
+        }
+    }
+
+    fn helped_in_registry(self, error: &pteron_registry::Error) -> Failure {
+        use pteron_registry::Error;
+        let usage = |failure: Failure| Failure { code: 2, ..failure };
+        let failed = |failure: Failure| Failure { code: 1, ..failure };
+        match error {
+            Error::UnknownModel { .. } => usage(self).hint("`pteron list` shows every model that has a name"),
+            Error::NoVariant { .. } => usage(self).hint("`pteron doctor` shows which backends there are"),
+            Error::DiskFull { .. } => failed(self).hint(
                 "`pteron rm --unused` and `pteron rm NAME` free space; PTERON_HOME names another folder",
             ),
             Error::Io { source, .. }
@@ -186,19 +253,37 @@ impl From<pteron_registry::Error> for Failure {
                     ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory
                 ) =>
             {
-                failure.hint("PTERON_HOME names another folder for models and what is converted")
+                failed(self).hint("PTERON_HOME names another folder for models and what is converted")
             }
-            _ if error.wants_credentials() => failure.hint(
+            _ if error.wants_credentials() => failed(self).hint(
                 "accept the model's licence on its page, then set HF_TOKEN to a token that may read it",
             ),
             _ if error.is_offline() => {
-                failure.hint("connect to the network and run it again: it goes on where it ended")
+                failed(self).hint("connect to the network and run it again: it goes on where it ended")
             }
-            Error::AllSources { .. } => failure.hint(
+            Error::AllSources { .. } => failed(self).hint(
                 "a `models.toml` in the settings folder can name another source; `pteron doctor` says where",
             ),
-            _ => failure,
+            _ => failed(self),
         }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(&error).helped(&error)
+    }
+}
+
+impl From<LlmError> for Failure {
+    fn from(error: LlmError) -> Failure {
+        Failure::new(&error).helped(&error)
+    }
+}
+
+impl From<pteron_registry::Error> for Failure {
+    fn from(error: pteron_registry::Error) -> Failure {
+        Failure::new(&error).helped(&error)
     }
 }
 

@@ -4,6 +4,7 @@
 //! characters, so that every byte passes through here and terminals see none of them.
 
 use crate::failure::Failure;
+pub(crate) use pteron::parts::machine::size;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -230,22 +231,6 @@ fn cut(text: &str, characters: usize) -> String {
     let start: String = text.chars().take(start).collect();
     let end: String = text.chars().skip(length - end).collect();
     format!("{start}\u{2026}{end}")
-}
-
-/// A number of bytes as people say it: `512 B`, `1.5 KiB`, `18 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut amount = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 would show as 1024.0.
-    while amount >= 1023.95 && unit + 1 < UNITS.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    format!("{amount:.1} {}", UNITS[unit])
 }
 
 /// A bar as long as `part` is of `whole`.

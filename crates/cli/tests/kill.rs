@@ -1,7 +1,7 @@
 //! Processes that are killed at any moment of an export, a conversion or a save: what is there afterwards is what was there
 //! before or the whole new file, the next process works, and nothing is left of those before it.
 //!
-//! `cargo test --release -p pteron --test kill -- --kills 200` kills each of them more often than the usual 4 times.
+//! `cargo test --release -p pteron-cli --test kill -- --kills 200` kills each of them more often than the usual 4 times.
 
 #![allow(
     clippy::unwrap_used,

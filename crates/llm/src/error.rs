@@ -15,7 +15,7 @@ pub enum LlmError {
     #[error(transparent)]
     Tokenizer(#[from] crate::tokenizer::TokenizerError),
     #[error("the chat template: {0}")]
-    Template(#[from] crate::template::TemplateError),
+    Template(#[from] pteron_template::TemplateError),
     #[error(transparent)]
     Sampler(#[from] crate::sampler::SamplerError),
     #[error(transparent)]

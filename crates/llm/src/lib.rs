@@ -1,4 +1,4 @@
-//! Language models that talk: tokenizers, templates, samplers, generation, conversations, statistics.
+//! Language models that talk: tokenizers, samplers, generation, conversations, statistics.
 
 mod caches;
 pub mod constrain;
@@ -14,7 +14,6 @@ mod stats;
 mod stop;
 pub mod stream;
 mod suggested;
-pub mod template;
 pub mod tokenizer;
 pub mod vectors;
 mod voice;

@@ -3,11 +3,11 @@
 //! Messages flow in and become the tokens of a prompt; which tokens end an answer is found here too, by name and by what
 //! the template writes behind one, never by number.
 
-use crate::template::{ChatTemplate, LocalTime, RenderInput, Rendered};
 use crate::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
 use crate::{LanguageModel, LlmError, Result, Suggested};
 use pteron_companion::{CHAT_TEMPLATE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TOKENIZER_FORMAT};
 use pteron_format::pte::Pte;
+use pteron_template::{ChatTemplate, LocalTime, RenderInput, Rendered};
 use serde_json::{Map, Value, json};
 
 /// Stands for an answer; no template writes it itself.

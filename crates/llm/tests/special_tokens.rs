@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
-use pteron_llm::template::{ChatTemplate, RenderInput};
 use pteron_llm::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{SpecialTokens, Voice};
+use pteron_template::{ChatTemplate, RenderInput};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;

@@ -160,6 +160,9 @@ pub enum Error {
         /// Each source with its reason.
         attempts: Vec<Attempt>,
     },
+    /// Whoever asked for it wants it no more; what was fetched so far is kept.
+    #[error("the download was cancelled")]
+    Cancelled,
     /// Somebody else is at work on it.
     #[error("{what}: another process is at work on it; wait until it is done")]
     Busy {
@@ -266,7 +269,7 @@ impl Error {
 
     /// Whether it lies with this machine, so that no other source can do better.
     pub(crate) fn is_ours(&self) -> bool {
-        matches!(self, Error::DiskFull { .. } | Error::Io { .. })
+        matches!(self, Error::DiskFull { .. } | Error::Io { .. } | Error::Cancelled)
     }
 
     /// Whether the network was the problem, everywhere it was tried.

@@ -4,7 +4,9 @@
 
 mod support;
 
-use pteron_registry::{Event, Network, Sha256};
+use pteron_registry::{Error, Event, Network, Sha256};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::bench::{Bench, file, quick};
 use support::{Page, noise};
@@ -261,4 +263,26 @@ fn two_at_once_fetch_once() {
         }
     });
     assert_eq!(bench.server.requests().len(), 1);
+}
+
+#[test]
+fn a_cancelled_download_ends_and_goes_on_where_it_ended() {
+    let bench = Bench::new();
+    let bytes = noise(2_000_000, 23);
+    let page = Page { slow: Some((Duration::from_millis(5), 50_000)), ..Page::of(&bytes) };
+    let variant = file(Some(&bytes), &[&bench.server.put("/m", page), "path:/nowhere"]);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let store = bench.store.clone().with_network(Network { cancel: Some(cancel.clone()), ..quick() });
+    let mut sources = 0;
+    let fetched = store.fetch(&variant, &mut |event| match event {
+        Event::Bytes { at } if at >= 500_000 => cancel.store(true, Ordering::Relaxed),
+        Event::Trying { .. } => sources += 1,
+        _ => {}
+    });
+    assert!(matches!(fetched, Err(Error::Cancelled)), "{fetched:?}");
+    assert_eq!(sources, 1, "no other source is tried for somebody who does not wait");
+    let kept = bench.leftovers();
+    assert!((500_000..2_000_000).contains(&kept), "{kept}");
+    assert_eq!(bench.fetch(&variant).0.unwrap(), bytes);
+    assert!(bench.server.requests().pop().unwrap().headers.contains_key("range"));
 }

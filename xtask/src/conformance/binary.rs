@@ -22,7 +22,7 @@ impl Binary {
     /// Builds it; with MLX only if somebody wants that.
     pub(super) fn build(with_mlx: bool) -> Result<Binary> {
         let mut command = workspace::cargo();
-        command.args(["build", "--release", "--package", "pteron"]);
+        command.args(["build", "--release", "--package", "pteron-cli"]);
         command.arg("--target-dir").arg(workspace::scratch().join("conformance"));
         let mut without_mlx = None;
         if with_mlx {

@@ -52,7 +52,10 @@ const ABSENCES: &[Absence] = &[
             "mlx",
             "models",
             "llm",
+            "pteron",
             "registry",
+            "speech",
+            "template",
         ],
         words: &[],
     },
@@ -165,8 +168,9 @@ fn used_crates(manifest: &str) -> BTreeSet<&str> {
     for line in manifest.lines() {
         if line.starts_with('[') {
             counts = line.ends_with("dependencies]") && !line.ends_with("dev-dependencies]");
-        } else if let (true, Some(rest)) = (counts, line.strip_prefix("pteron-")) {
-            used.extend(rest.split(['.', ' ', '=']).next());
+        } else if let (true, Some(name)) = (counts, line.split(['.', ' ', '=']).next()) {
+            // The facade has no name beside that of all of them.
+            used.extend(name.strip_prefix("pteron-").or((name == "pteron").then_some(name)));
         }
     }
     used
@@ -206,11 +210,13 @@ mod tests {
     fn crates_use_what_their_row_lists() {
         let uses = [(
             "crates/a/Cargo.toml",
-            "[dependencies]\npteron-ir.workspace = true\n[dev-dependencies]\npteron-cpu.workspace = true\n",
+            "[dependencies]\npteron.workspace = true\npteron-ir.workspace = true\nserde = \"1\"\n\
+             [dev-dependencies]\npteron-cpu.workspace = true\n",
         )];
-        assert_eq!(found("| `a` | x | `ir` | - |\n", &uses), [""; 0]);
+        assert_eq!(found("| `a` | x | `pteron`, `ir` | - |\n", &uses), [""; 0]);
         assert_eq!(found("| `a` | x | - | - |\n", &uses).len(), 1);
-        assert_eq!(found("| `a` | x | `ir`, `tensor` | - |\n", &uses).len(), 1);
+        assert_eq!(found("| `a` | x | `ir` | - |\n", &uses).len(), 1);
+        assert_eq!(found("| `a` | x | `pteron`, `ir`, `tensor` | - |\n", &uses).len(), 1);
         assert_eq!(found("", &uses), ["ARCHITECTURE.md: no row for `a`"]);
     }
 

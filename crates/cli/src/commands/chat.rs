@@ -2,23 +2,20 @@
 
 use crate::bench::machine;
 use crate::failure::{self, Failure};
-use crate::home::Home;
+use crate::home;
 use crate::output::{Output, complain};
 use crate::talk::choosing::Choosing;
 use crate::talk::editor::Editor;
 use crate::talk::interrupt;
-use crate::talk::load::{Loaded, Loading};
+use crate::talk::load::Loading;
 use crate::talk::orders::{self, Line, Order};
 use clap::ValueEnum;
-use pteron_llm::conversation::StoreError;
-use pteron_llm::{Answer, Conversation, FinishReason, GenerateOptions, LlmError, Stats, Voice, WhenFull};
+use pteron::{Answer, Cancel, Chat, ChatOptions, Error, FinishReason, Model, Stats, WhenFull};
+use pteron_llm::LlmError;
 use pteron_registry::Platform;
-use pteron_runtime::RunControl;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Talk to a language model
 ///
@@ -57,8 +54,8 @@ enum Full {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::Answer, Failure> {
-    let loaded = arguments.loading.load(arguments.model.as_deref())?;
-    let mut chat = Chat::new(arguments, &loaded)?;
+    let model = arguments.loading.load(arguments.model.as_deref())?;
+    let mut chat = Talk::new(arguments, &model)?;
     let mut editor = Editor::new()?;
     if editor.interactive() {
         complain(&format!("{}: /help lists what can be typed\n", chat.model));
@@ -73,41 +70,48 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
 }
 
 /// A conversation and those that were put aside.
-struct Chat {
+struct Talk {
     /// What the model is called.
     model: String,
-    conversation: Conversation,
-    aside: HashMap<String, Conversation>,
-    options: GenerateOptions,
-    interrupted: Arc<AtomicBool>,
+    chat: Chat,
+    aside: HashMap<String, Chat>,
+    /// Tokens of an answer at most.
+    max_new: Option<usize>,
+    interrupted: Cancel,
     stats: Option<Stats>,
 }
 
-impl Chat {
-    fn new(arguments: &Arguments, loaded: &Loaded) -> Result<Chat, Failure> {
-        let options = arguments.choosing.options(loaded);
+/// What somebody says, or the last of it once more.
+enum Said<'s> {
+    Text(&'s str),
+    Again,
+}
+
+impl Talk {
+    fn new(arguments: &Arguments, model: &Model) -> Result<Talk, Failure> {
         let full = match arguments.when_full {
             Full::Drop => WhenFull::Slide,
             Full::Stop => WhenFull::Stop,
         };
-        let model = name_of(arguments.model.as_deref());
-        let special_tokens = arguments.choosing.special_tokens().unwrap_or_default();
-        let voice = Voice { special_tokens, ..loaded.voice()?.clone() };
-        let decoder = loaded.decoder(options.seed)?;
-        let conversation = Conversation::new(decoder, voice, arguments.system.clone(), full).with(&model);
-        let (aside, interrupted) = (HashMap::new(), interrupt::listen()?);
-        let mut chat = Chat { model, conversation, aside, options, interrupted, stats: None };
+        let name = name_of(arguments.model.as_deref());
+        let options = ChatOptions::default().when_full(full).called(&name);
+        let options = arguments.system.iter().fold(options, ChatOptions::system);
+        let interrupted = interrupt::listen()?;
+        let chat = model.chat(options.answering(arguments.choosing.options(model)))?;
+        let (chat, aside) = (chat.stopped_by(&interrupted), HashMap::new());
+        let max_new = arguments.choosing.max_new;
+        let mut talk = Talk { model: name, chat, aside, max_new, interrupted, stats: None };
         if let Some(path) = &arguments.resume {
-            chat.load(path).map_err(Failure::new)?;
+            talk.load(path)?;
         }
-        Ok(chat)
+        Ok(talk)
     }
 
     /// Does what a line asks for; `Break` to leave. What goes wrong is told and does not end the chat.
     fn take(&mut self, line: &str, out: &mut Output) -> Result<ControlFlow<()>, Failure> {
         match orders::parse(line) {
             Line::Empty => {}
-            Line::Say(text) => self.say(text, out)?,
+            Line::Say(text) => self.say(Said::Text(text), out)?,
             Line::Unknown(name) => complain(&format!("there is no /{name}; /help lists what there is\n")),
             Line::Order(Order::Quit, _) => return Ok(ControlFlow::Break(())),
             Line::Order(order, rest) => self.obey(order, rest, out)?,
@@ -118,29 +122,23 @@ impl Chat {
     fn obey(&mut self, order: Order, rest: &str, out: &mut Output) -> Result<(), Failure> {
         match order {
             Order::Help => complain(&orders::help()),
-            Order::Undo => match self.conversation.undo() {
+            Order::Undo => match self.chat.undo() {
                 Some(asked) => complain(&format!("taken back: {asked}\n")),
                 None => complain("there is nothing to take back\n"),
             },
-            Order::Regenerate => match self.conversation.undo() {
-                Some(asked) => {
-                    // The same seed would give the same answer.
-                    self.options.seed = self.options.seed.wrapping_add(1);
-                    self.say(&asked, out)?;
-                }
-                None => complain("nothing has been asked yet\n"),
-            },
+            Order::Regenerate if self.chat.turns() == 0 => complain("nothing has been asked yet\n"),
+            Order::Regenerate => self.say(Said::Again, out)?,
             Order::Edit if rest.is_empty() => complain("write the new question behind /edit\n"),
             Order::Edit => {
-                self.conversation.undo();
-                self.say(rest, out)?;
+                self.chat.undo();
+                self.say(Said::Text(rest), out)?;
             }
             Order::Fork => self.fork(rest),
             Order::Switch => match self.aside.remove(rest) {
                 Some(other) => {
-                    let this = std::mem::replace(&mut self.conversation, other);
+                    let this = std::mem::replace(&mut self.chat, other);
                     self.aside.insert(rest.to_owned(), this);
-                    complain(&format!("{} turns\n", self.conversation.turns().len()));
+                    complain(&format!("{} turns\n", self.chat.turns()));
                 }
                 None => {
                     complain(&format!("no conversation is called `{rest}`; there are: {}\n", self.names()))
@@ -148,14 +146,14 @@ impl Chat {
             },
             Order::Save => match rest.is_empty() {
                 true => complain("write a file's name behind /save\n"),
-                false => tell(self.conversation.save(Path::new(rest)), "saved"),
+                false => tell(self.chat.save(Path::new(rest)), "saved"),
             },
             Order::Load => tell(self.load(Path::new(rest)), "loaded"),
-            Order::Clear => self.conversation.clear(),
+            Order::Clear => self.chat.rewind(0),
             Order::Drop => match rest.parse() {
                 Ok(turns) => {
-                    let dropped = self.conversation.drop_oldest(turns);
-                    let left = self.conversation.turns().len() - self.conversation.hidden();
+                    let dropped = self.chat.drop_oldest(turns);
+                    let left = self.chat.turns() - self.chat.hidden();
                     complain(&format!("{dropped} turns are left out; the model is shown the last {left}\n"));
                 }
                 Err(_) => complain("write behind /drop how many of the oldest turns are left out\n"),
@@ -170,8 +168,8 @@ impl Chat {
     }
 
     /// Goes on with the conversation in a file; whether another model held it is told.
-    fn load(&mut self, path: &Path) -> Result<(), StoreError> {
-        let other = self.conversation.load(path)?;
+    fn load(&mut self, path: &Path) -> Result<(), Error> {
+        let other = self.chat.resume(path)?;
         if let Some(other) = other {
             let other = if other.is_empty() { "another model" } else { other.as_str() };
             complain(&format!("this conversation was held with {other}; {} goes on with it\n", self.model));
@@ -183,9 +181,9 @@ impl Chat {
         if name.is_empty() {
             return complain("write a name behind /fork\n");
         }
-        match self.conversation.fork() {
+        match self.chat.fork() {
             Ok(other) => {
-                self.aside.insert(name.to_owned(), other);
+                self.aside.insert(name.to_owned(), other.stopped_by(&self.interrupted));
                 complain(&format!("kept as `{name}`\n"));
             }
             Err(error) => complain(&Failure::from(error).render()),
@@ -198,36 +196,37 @@ impl Chat {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
-    fn say(&mut self, text: &str, out: &mut Output) -> Result<(), Failure> {
-        self.interrupted.store(false, Ordering::SeqCst);
-        let control = RunControl { cancel: Some(self.interrupted.clone()), ..RunControl::default() };
+    fn say(&mut self, said: Said<'_>, out: &mut Output) -> Result<(), Failure> {
         let mut closed = None;
-        let mut show = |piece: &str| match out.piece(piece) {
+        let show = |piece: &str| match out.piece(piece) {
             Ok(()) => ControlFlow::Continue(()),
             Err(failure) => {
                 closed = Some(failure);
                 ControlFlow::Break(())
             }
         };
-        let hidden = self.conversation.hidden();
-        let answer = self.conversation.say(text, &self.options, None, &mut show, &control);
-        self.interrupted.store(false, Ordering::SeqCst);
+        let hidden = self.chat.hidden();
+        let answer = match said {
+            Said::Text(text) => self.chat.send(text, show).map(Some),
+            Said::Again => self.chat.regenerate(show),
+        };
         if let Some(failure) = closed {
             return Err(failure);
         }
         out.line("")?;
         out.flush()?;
         match answer {
-            Ok(mut answer) => {
-                if self.conversation.hidden() > hidden {
-                    let left_out = self.conversation.hidden();
+            Ok(None) => {}
+            Ok(Some(mut answer)) => {
+                if self.chat.hidden() > hidden {
+                    let left_out = self.chat.hidden();
                     complain(&format!("(the context is full: the {left_out} oldest turns are left out)\n"));
                 }
                 complain(&self.ending(&answer));
                 answer.stats.peak_bytes = machine::peak_bytes();
                 self.stats = Some(answer.stats);
             }
-            Err(error @ LlmError::ContextFull { .. }) => {
+            Err(error) if is_full(&error) => {
                 let help = "`/drop N` leaves the N oldest turns out; `--when-full drop` does so by itself";
                 complain(&Failure::new(error).hint(help).render());
             }
@@ -238,7 +237,7 @@ impl Chat {
 
     /// Why an answer is shorter than the model wanted it, if it is.
     fn ending(&self, answer: &Answer) -> String {
-        match (answer.finish_reason, self.options.max_new, self.conversation.decoder().context()) {
+        match (answer.finish_reason, self.max_new, self.chat.cache_state().capacity) {
             (FinishReason::Stop, ..) => String::new(),
             (FinishReason::Cancelled, ..) => "(stopped)\n".to_owned(),
             (FinishReason::Length, Some(most), _) if answer.tokens.len() >= most => {
@@ -252,6 +251,12 @@ impl Chat {
     }
 }
 
+/// Whether turns have to be left out before more can be said.
+fn is_full(error: &Error) -> bool {
+    let cause = error.reason().and_then(|reason| reason.cause()?.downcast_ref());
+    matches!(cause, Some(LlmError::ContextFull { .. }))
+}
+
 /// What a model is called: its name, or that of its file.
 fn name_of(model: Option<&str>) -> String {
     let path = model.map(Path::new).filter(|path| path.exists());
@@ -259,7 +264,7 @@ fn name_of(model: Option<&str>) -> String {
         return name.to_string_lossy().into_owned();
     }
     let registered = || {
-        let home = Home::open().ok()?;
+        let home = home::open().ok()?;
         let found = match model {
             Some(name) => home.registry.model(name).ok()?,
             None => home.registry.default_model(&Platform::here()).ok()?,

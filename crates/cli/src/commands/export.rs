@@ -4,10 +4,11 @@ use crate::aside::check_place;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::form::{self, Wanted};
+use crate::home;
 use crate::output::{Align, Output, Table, complain, count, size};
-use crate::talk::find;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use pteron::parts::SPEECH_SCHEME;
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions, Progress, gguf};
 use pteron_models::{Handling, KvCache, Logits, Method, Packing, Quantization, Rule, WeightReport};
 use pteron_runtime::Precision;
@@ -88,9 +89,6 @@ pub(crate) struct Arguments {
     #[arg(long)]
     report: bool,
 }
-
-/// How the matrices of speech models are packed unless something else is asked for.
-pub(crate) const SPEECH_SCHEME: &str = "8w";
 
 /// `--quantize`: a scheme, or the word that there shall be none.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +181,8 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     arguments.check()?;
-    let source = find::published(&arguments.source, &Engine::default().options(Precision::Exact)?)?;
+    let options = Engine::default().options(Precision::Exact)?;
+    let source = home::find(&options, |finder| finder.published(&arguments.source))?;
     check_place(&arguments.output, &gguf::files(&source))?;
     form::check(&source, Wanted::Checkpoint)?;
     let failure = |error| failure(error).naming(&source, &arguments.source);

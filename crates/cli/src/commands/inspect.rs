@@ -4,9 +4,9 @@ use crate::engine::Engine;
 use crate::failure::{Answer, Failure, in_format};
 use crate::file::File;
 use crate::form::{self, Form, Wanted};
+use crate::home;
 use crate::inspect::{checkpoint, describe, pt2, render};
 use crate::output::{Json, Output};
-use crate::talk::find;
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;
 use pteron_runtime::{DataFile, Precision};
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let options = arguments.engine.options(Precision::Exact)?;
-    let path = find::published(&arguments.file, &options)?;
+    let path = home::find(&options, |finder| finder.published(&arguments.file))?;
     let source = match form::check(&path, Wanted::Known)? {
         Form::Archive => Some(pt2::inspect as fn(&Path, bool, &mut Output) -> Result<(), Failure>),
         Form::Gguf | Form::Folder => Some(checkpoint::inspect as _),

@@ -1,9 +1,9 @@
 //! `pteron list`: models that have a name, and which of them are here.
 
 use crate::failure::{Answer, Failure};
-use crate::home::{Home, table};
+use crate::home::{self, table};
 use crate::output::{Align, Json, Output, Table, size};
-use crate::talk::convert::FORMAT;
+use pteron::parts::{FORMAT, Home};
 use pteron_registry::{Conversion, FileKind, Identity, Installed, Model, Platform, Sha256, Unused, Variant};
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ struct ConversionRow {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let home = Home::open()?;
+    let home = home::open()?;
     let mut report = report(&home)?;
     if arguments.here {
         for model in &mut report.models {

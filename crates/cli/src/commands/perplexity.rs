@@ -3,8 +3,9 @@
 use crate::failure::{Answer, Failure};
 use crate::output::{Json, Output};
 use crate::talk::interrupt;
-use crate::talk::load::{Loaded, Loading};
+use crate::talk::load::Loading;
 use indicatif::{ProgressBar, ProgressStyle};
+use pteron::Model;
 use pteron_llm::tokenizer::Ends;
 use pteron_llm::{Decoder, Perplexity};
 use pteron_runtime::RunControl;
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     let mut decoder = loaded.decoder(0)?;
     let mut fast = fast.map(|fast| fast.decoder(0)).transpose()?;
     let windows = arguments.windows(&text, &loaded, &decoder)?;
-    let control = RunControl { cancel: Some(interrupt::listen()?), ..RunControl::default() };
+    let control = RunControl { cancel: Some(interrupt::listen()?.flag()), ..RunControl::default() };
     let progress = bar(windows.len() as u64);
     let start = Instant::now();
     let mut sum = Perplexity::default();
@@ -102,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
 
 impl Arguments {
     /// The text as windows of tokens, each with the BOS that the tokenizer would put before it.
-    fn windows(&self, text: &str, loaded: &Loaded, decoder: &Decoder) -> Result<Vec<Vec<u32>>, Failure> {
+    fn windows(&self, text: &str, loaded: &Model, decoder: &Decoder) -> Result<Vec<Vec<u32>>, Failure> {
         let voice = loaded.voice()?;
         let mut tokens = voice.tokenizer.encode(text, Ends::None).map_err(Failure::new)?;
         if let Some(most) = self.tokens {

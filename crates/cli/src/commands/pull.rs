@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
-use crate::home::Home;
+use crate::home;
 use crate::output::{Output, count, size};
 use pteron_registry::{FileKind, Identity, Resolution};
 use pteron_runtime::Precision;
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let home = Home::open()?;
+    let home = home::open()?;
     let options = Engine::default().options(Precision::Exact)?;
     let present: Vec<&str> = options.registry.backends().iter().map(|backend| backend.name()).collect();
     let chosen = home.resolve(arguments.name.as_deref(), arguments.backend.as_deref(), &present)?;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         }
     }
     let was_here = here.is_some();
-    let installed = home.fetch(variant)?;
+    let installed = home::fetch(&home, variant)?;
     let record = &installed.record;
     let what = match record.kind {
         FileKind::Folder => count(record.files.len(), "file"),

@@ -1,9 +1,9 @@
 //! `pteron rm`: models off this machine.
 
 use crate::failure::{Answer, Failure};
-use crate::home::Home;
+use crate::home;
 use crate::output::{Output, size};
-use crate::talk::convert::FORMAT;
+use pteron::parts::FORMAT;
 use pteron_registry::Error;
 
 /// Remove fetched models, with all that was converted from them
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
-    let home = Home::open()?;
+    let home = home::open()?;
     for name in &arguments.names {
         let known = home.registry.model(name);
         let own = known.as_ref().map_or(name.as_str(), |model| &model.name);

@@ -1,18 +1,15 @@
 //! `pteron run`: one answer to one prompt.
 
 use crate::bench::machine;
-use crate::failure::{self, Failure};
+use crate::failure::{self, Failure, lack};
 use crate::output::{Json, Output, complain};
 use crate::talk::choosing::Choosing;
 use crate::talk::interrupt;
-use crate::talk::load::{Loaded, Loading};
-use crate::talk::messages::{self, Messages};
+use crate::talk::load::Loading;
+use crate::talk::messages;
 use clap::ValueEnum;
-use pteron_llm::constrain::Constraint;
-use pteron_llm::{FinishReason, Prompt, SpecialTokens, Stats, Voice, generate};
-use pteron_runtime::RunControl;
+use pteron::{FinishReason, GenerateOptions, Lack, Message, Model, Prompt, Stats};
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -86,13 +83,6 @@ enum Statistics {
     Json,
 }
 
-/// What is to be answered.
-enum Asked {
-    Text(String),
-    Messages(Messages),
-    Tokens(Vec<u32>),
-}
-
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
@@ -105,35 +95,29 @@ struct Report<'a> {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::Answer, Failure> {
     let asked = arguments.asked()?;
-    let loaded = arguments.loading.load(arguments.model.as_deref())?;
-    let prompt = arguments.prompt(asked, &loaded)?;
-    let mut constraint = arguments.constraint(&loaded)?;
-    let options = arguments.choosing.options(&loaded);
-    let mut decoder = loaded.decoder(options.seed)?;
-    let control = RunControl { cancel: Some(interrupt::listen()?), ..RunControl::default() };
+    let model = arguments.loading.load(arguments.model.as_deref())?;
+    let options = arguments.constrained(arguments.choosing.options(&model), &model)?;
+    let prompt = arguments.prompt(asked, &model, &options)?;
+    let cancel = interrupt::listen()?;
 
     let mut closed = None;
-    let mut show = |piece: &str| match if arguments.json { Ok(()) } else { out.piece(piece) } {
+    let show = |piece: &str| match if arguments.json { Ok(()) } else { out.piece(piece) } {
         Ok(()) => ControlFlow::Continue(()),
         Err(failure) => {
             closed = Some(failure);
             ControlFlow::Break(())
         }
     };
-    let tokenizer = loaded.voice.as_ref().map(|voice| &voice.tokenizer);
-    let answer =
-        generate(&mut decoder, tokenizer, &prompt.tokens, &options, constraint.as_mut(), &mut show, &control);
+    let answer = model.stream(Prompt::Tokens(prompt.clone()), &options, &cancel, show);
     if let Some(failure) = closed {
         return Err(failure);
     }
     let mut answer = answer?;
-    answer.stats.load_start = loaded.load_start;
-    answer.stats.load_end = loaded.load_end;
     answer.stats.peak_bytes = machine::peak_bytes();
     match arguments.json {
         true => {
             let report = Report {
-                prompt_tokens: &prompt.tokens,
+                prompt_tokens: &prompt,
                 tokens: &answer.tokens,
                 text: &answer.text,
                 finish_reason: answer.finish_reason,
@@ -141,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
             };
             out.json(&report, Json::OneLine)?;
         }
-        false if tokenizer.is_none() => {
+        false if model.voice().is_err() => {
             let ids: Vec<String> = answer.tokens.iter().map(u32::to_string).collect();
             out.line(ids.join(","))?;
         }
@@ -156,7 +140,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     if answer.finish_reason == FinishReason::Cancelled {
         return Err(Failure::interrupted());
     }
-    if constraint.is_some() && answer.finish_reason != FinishReason::Stop {
+    if arguments.is_constrained() && answer.finish_reason != FinishReason::Stop {
         return Err(Failure::new("the answer was cut off before it was complete")
             .hint("give it more room with `--max-new N` or `--context N`"));
     }
@@ -173,14 +157,14 @@ impl Arguments {
     }
 
     /// What is to be answered.
-    fn asked(&self) -> Result<Asked, Failure> {
+    fn asked(&self) -> Result<Prompt, Failure> {
         let input = std::io::stdin();
         if let Some(path) = &self.messages {
-            return messages::read(path).map(Asked::Messages);
+            return messages::read(path).map(Prompt::Messages);
         }
         match self.prompt.as_deref() {
-            _ if !self.tokens.is_empty() => Ok(Asked::Tokens(self.tokens.clone())),
-            Some(prompt) if prompt != "-" => Ok(Asked::Text(prompt.to_owned())),
+            _ if !self.tokens.is_empty() => Ok(Prompt::Tokens(self.tokens.clone())),
+            Some(prompt) if prompt != "-" => Ok(self.text(prompt.to_owned())),
             None if input.is_terminal() => Err(Failure::usage("there is no prompt")
                 .hint("write it behind the command, or `pteron chat` for a conversation")),
             _ => {
@@ -199,54 +183,55 @@ impl Arguments {
                 match text.is_empty() {
                     true => Err(Failure::usage("the prompt is empty: standard input has nothing to read")
                         .hint("write the prompt behind the command, or send one through the pipe")),
-                    false => Ok(Asked::Text(text)),
+                    false => Ok(self.text(text)),
                 }
             }
         }
     }
 
-    fn prompt(&self, asked: Asked, loaded: &Loaded) -> Result<Prompt, Failure> {
-        let special_tokens = self.choosing.special_tokens();
-        let voice = |loaded: &Loaded| {
-            let voice: &Voice = loaded.voice()?;
-            Ok::<Voice, Failure>(Voice {
-                special_tokens: special_tokens.unwrap_or_default(),
-                ..voice.clone()
-            })
-        };
-        let Messages { messages, tools } = match asked {
-            Asked::Tokens(tokens) => return Ok(Prompt { text: String::new(), tokens }),
-            Asked::Text(text) if self.raw => {
-                return Ok(voice(loaded)?.alone(&text, special_tokens.unwrap_or(SpecialTokens::Parse))?);
-            }
-            Asked::Text(text) => {
-                let voice = voice(loaded)?;
-                if voice.template.is_none() && self.system.is_none() {
-                    return Ok(voice.alone(&text, voice.special_tokens)?);
-                }
-                let system = self.system.as_ref().map(|system| json!({"role": "system", "content": system}));
-                let user = json!({"role": "user", "content": text});
-                Messages { messages: system.into_iter().chain([user]).collect(), tools: Value::Null }
-            }
-            Asked::Messages(_) if loaded.voice()?.template.is_none() => {
-                return Err(Failure::usage(format!("{} carries no chat template", loaded.name()))
-                    .hint("give it a prompt in place of messages"));
-            }
-            Asked::Messages(messages) => messages,
-        };
-        Ok(voice(loaded)?.chat_with_tools(&messages, &tools)?)
+    /// A text as it is, or as something that somebody asks.
+    fn text(&self, text: String) -> Prompt {
+        match (self.raw, &self.system) {
+            (true, _) => Prompt::Raw(text),
+            (false, None) => Prompt::Ask(text),
+            (false, Some(system)) => vec![Message::system(system), Message::user(text)].into(),
+        }
     }
 
-    fn constraint(&self, loaded: &Loaded) -> Result<Option<Constraint>, Failure> {
+    /// The tokens of what is to be answered.
+    fn prompt(&self, asked: Prompt, model: &Model, options: &GenerateOptions) -> Result<Vec<u32>, Failure> {
+        let asked = match asked {
+            // Without a template the system prompt is the first line.
+            Prompt::Messages(said) if self.system.is_some() && model.voice()?.template.is_none() => {
+                Prompt::Ask(said.messages.iter().map(|message| format!("{}\n", message.content())).collect())
+            }
+            asked => asked,
+        };
+        let prompt = model.tokens(asked, options).map_err(|error| match lack(&error) {
+            Some(Lack::Template) => Failure::usage(&error).hint("give it a prompt in place of messages"),
+            _ => Failure::from(error),
+        });
+        Ok(prompt?.tokens)
+    }
+
+    fn is_constrained(&self) -> bool {
+        self.json_schema.is_some() || self.grammar.is_some()
+    }
+
+    /// The same options with the schema or the grammar, which must be such as can be kept.
+    fn constrained(&self, options: GenerateOptions, model: &Model) -> Result<GenerateOptions, Failure> {
         let read =
             |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| Failure::in_file(path, error));
-        if let Some(path) = &self.json_schema {
-            let schema = serde_json::from_str(&read(path)?).map_err(|error| Failure::in_file(path, error))?;
-            let constraint = Constraint::json_schema(&loaded.voice()?.tokenizer, &schema);
-            return constraint.map(Some).map_err(|error| Failure::in_file(path, error));
-        }
-        let Some(path) = &self.grammar else { return Ok(None) };
-        let constraint = Constraint::grammar(&loaded.voice()?.tokenizer, &read(path)?);
-        constraint.map(Some).map_err(|error| Failure::in_file(path, error))
+        let (path, options) = match (&self.json_schema, &self.grammar) {
+            (Some(path), _) => {
+                let schema = serde_json::from_str(&read(path)?);
+                (path, options.schema(schema.map_err(|error| Failure::in_file(path, error))?))
+            }
+            (None, Some(path)) => (path, options.grammar(read(path)?)),
+            (None, None) => return Ok(options),
+        };
+        model.voice()?;
+        options.check(model).map_err(|error| Failure::in_file(path, error))?;
+        Ok(options)
     }
 }

@@ -3,8 +3,9 @@
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::file::{Content, File};
+use crate::home;
 use crate::output::{Align, Json, Output, Table, count};
-use crate::talk::find;
+use pteron::parts::find;
 use pteron_llm::Voice;
 use pteron_llm::tokenizer::{Ends, Tokenizer};
 use pteron_registry::FileKind;
@@ -85,7 +86,8 @@ fn tokenizer(model: &str) -> Result<Tokenizer, Failure> {
         let is_program = ends_in("pte") || ends_in("bpte");
         return if is_program { inside(path) } else { Tokenizer::open(path).map_err(Failure::new) };
     }
-    match find::source(model, &Engine::default().options(Precision::Exact)?)? {
+    let options = Engine::default().options(Precision::Exact)?;
+    match home::find(&options, |finder| finder.source(model))? {
         (program, FileKind::Pte) => inside(&program),
         (_, FileKind::Pt | FileKind::Safetensors) => {
             Err(Failure::usage(format!("{model} brings no tokenizer of its own"))

@@ -4,24 +4,17 @@ use crate::aside::{Aside, check_place};
 use crate::bench::machine;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
+use crate::home;
 use crate::output::{Output, complain, size};
-use crate::speech::load::{self, SpeechModel};
 use crate::speech::transcript::{Format, Transcript, piece};
+use crate::talk::load::source;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron_runtime::{Options, Precision};
-use pteron_speech::SpeechError;
-use pteron_speech::sound::{RATE, RawFormat, SampleKind, Sound, SoundError};
-use pteron_speech::voice::{Border, Silero, Spoken, VoiceOptions};
-use pteron_speech::whisper::features::{Ceiling, Features, Samples};
-use pteron_speech::whisper::transcribe::Event;
-use pteron_speech::whisper::{Language, Segment, Settings, Task, Transcriber, Word};
+use pteron::{Audio, Heard, OpenOptions, TranscribeOptions, Transcriber};
+use pteron_speech::sound::{RATE, RawFormat, SampleKind};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Sound that is looked through for its loudest before it is transcribed; of longer ones the rest is taken as it comes.
-const LOOKED_THROUGH: u64 = 30 * 60 * RATE as u64;
 
 /// Write down what is said in sound files
 ///
@@ -111,13 +104,14 @@ struct Took {
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Failure> {
     let to_file = arguments.place()?;
     let begun = Instant::now();
-    let options = arguments.engine.options(Precision::Fast)?;
-    let mut model = load::load(&arguments.model, arguments.tokenizer.as_deref(), &options)?;
-    if arguments.words && !model.program.aligns() {
-        return Err(Failure::usage(format!("{} cannot tell the times of words", arguments.model))
-            .hint("export it anew from a checkpoint that names its alignment heads"));
+    let options = home::options().engine(arguments.engine.for_library()?);
+    let options = arguments.tokenizer.iter().fold(options, OpenOptions::tokenizer);
+    let mut model = Transcriber::open(source(Some(&arguments.model)), options.clone())?;
+    if !arguments.no_vad
+        && let Err(error) = model.leave_out_silence(&options)
+    {
+        complain(&format!("note: silence is not left out: {error}\n"));
     }
-    let mut voices = arguments.voices(&options);
     let loaded = begun.elapsed();
     let mut took = Took::default();
     let format = to_file.map_or(arguments.format, |(_, format)| format);
@@ -132,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
             out.line(format!("{}:", input.unwrap_or(Path::new("-")).display()))?;
         }
         let shown = streams.then_some(&mut *out);
-        heard.push(arguments.transcribe(input, &mut model, voices.as_mut(), shown, &mut took)?);
+        heard.push(arguments.transcribe(input, &mut model, shown, &mut took)?);
     }
     match to_file {
         Some((path, format)) => {
@@ -168,157 +162,69 @@ impl Arguments {
         Ok(Some((path, format)))
     }
 
-    fn settings(&self) -> Settings {
-        let own = Settings::default();
-        Settings {
-            task: if self.translate { Task::Translate } else { Task::Transcribe },
-            language: self.language.clone().map_or(Language::Detected, Language::Known),
-            prompt: self.prompt.clone(),
-            conditioned: !self.no_previous_text,
-            temperatures: match self.temperature.is_empty() {
-                true => own.temperatures,
-                false => self.temperature.clone(),
-            },
-            words: self.words,
-            ..own
-        }
+    fn options(&self) -> TranscribeOptions {
+        let options = TranscribeOptions::default()
+            .translate(self.translate)
+            .forget(self.no_previous_text)
+            .temperatures(self.temperature.clone())
+            .words(self.words);
+        let options = self.language.iter().fold(options, TranscribeOptions::language);
+        self.prompt.iter().fold(options, TranscribeOptions::prompt)
     }
 
-    /// What leaves silence out; nothing where that is not wanted, or cannot be had.
-    fn voices(&self, options: &Options) -> Option<Silero> {
-        if self.no_vad {
-            return None;
-        }
-        let found = load::voices(options);
-        if let Err(failure) = &found {
-            complain(&format!("note: silence is not left out: {}\n", failure.message()));
-        }
-        found.ok()
-    }
-
-    /// The sound of a file, or of standard input, from its beginning.
-    fn sound(&self, input: Option<&Path>) -> Result<Sound, Failure> {
-        let failed = |error| Failure::in_file(input.unwrap_or(Path::new("standard input")), error);
-        let opened = match (input, self.mic) {
-            (Some(path), _) => Sound::open(path),
-            (None, kind) => {
-                let kind = match kind {
-                    Some(Microphone::I16) => SampleKind::I16,
-                    _ => SampleKind::F32,
-                };
-                let format = RawFormat { kind, rate: self.rate, channels: usize::from(self.channels) };
-                Sound::raw(std::io::stdin(), format)
-            }
+    /// A file, or standard input.
+    fn audio(&self, input: Option<&Path>) -> Audio {
+        let Some(path) = input else {
+            let kind = match self.mic {
+                Some(Microphone::I16) => SampleKind::I16,
+                _ => SampleKind::F32,
+            };
+            let format = RawFormat { kind, rate: self.rate, channels: usize::from(self.channels) };
+            return Audio::Stream(Box::new(std::io::stdin()), format);
         };
-        opened.map_err(failed)
+        Audio::File(path.to_owned())
     }
 
     fn transcribe(
         &self,
         input: Option<&Path>,
-        model: &mut SpeechModel,
-        voices: Option<&mut Silero>,
+        model: &mut Transcriber,
         mut shown: Option<&mut Output>,
         took: &mut Took,
     ) -> Result<Transcript, Failure> {
         let begun = Instant::now();
-        let failed = |error: SpeechError| match (error, input) {
-            (error @ SpeechError::Sound(_), Some(path)) => Failure::in_file(path, error),
-            (SpeechError::Run(error), _) => error.into(),
-            (error @ SpeechError::Language { .. }, _) => Failure::usage(error),
-            (error, _) => Failure::new(error),
-        };
-        let mels = model.program.info().mels;
-        let mut sound = self.sound(input)?;
-        let ceiling = match input {
-            Some(_) => Ceiling::of_beginning(&mut sound, mels, LOOKED_THROUGH).map_err(failed)?,
-            None => Ceiling::of_stream(),
-        };
-        if input.is_some() {
-            sound = self.sound(input)?;
-        }
-        let bar = bar(sound.seconds());
-        let counted = &mut Counted { sound, samples: 0 };
-        let mut spoken = None;
-        let (samples, map): (&mut dyn Samples, _) = match voices {
-            None => (counted, None),
-            Some(voices) => {
-                let spoken = spoken.insert(Spoken::new(counted, voices, VoiceOptions::default()));
-                let map = spoken.map();
-                (spoken, Some(map))
-            }
-        };
-        let original = |seconds: f64, border: Border| match &map {
-            Some(map) => map.borrow().original(seconds, border),
-            None => seconds,
-        };
-        let mut features = Features::new(samples, mels, ceiling);
         let mut transcript = Transcript { translated: self.translate, ..Transcript::default() };
-        let info = model.program.info().clone();
-        let (mut trouble, mut number) = (None, 0);
-        let mut transcriber =
-            Transcriber::new(&mut model.program, &info, &model.tokenizer, self.settings()).map_err(failed)?;
-        transcriber
-            .run(&mut features, &mut |event| match event {
-                Event::Language(code, _) => transcript.language = code.to_owned(),
-                Event::Heard(seconds) => bar.set_position(original(seconds, Border::End) as u64),
-                Event::Segment(segment) => {
-                    let segment = &in_sound(segment, &original);
-                    took.first_words.get_or_insert_with(|| begun.elapsed());
-                    transcript.segments.push(segment.clone());
-                    if let Some(out) = shown.as_deref_mut() {
-                        let is_first = transcript.segments.len() == 1;
-                        let piece = piece(segment, &mut number, self.format);
-                        // The first comes behind the form's own beginning.
-                        let text = if is_first { transcript.render(self.format) } else { piece };
-                        let told = bar.suspend(|| out.piece(&text).and_then(|()| out.flush()));
-                        trouble = trouble.take().or(told.err());
-                    }
+        let (mut trouble, mut number, mut bar) = (None, 0, ProgressBar::hidden());
+        let heard = model.transcribe(self.audio(input), &self.options(), |heard| match heard {
+            Heard::Begins(seconds) => bar = self::bar(seconds),
+            Heard::Until { seconds } => bar.set_position(seconds as u64),
+            Heard::Segment(segment) => {
+                took.first_words.get_or_insert_with(|| begun.elapsed());
+                transcript.segments.push(segment.clone());
+                if let Some(out) = shown.as_deref_mut() {
+                    let is_first = transcript.segments.len() == 1;
+                    let piece = piece(segment, &mut number, self.format);
+                    // The first comes behind the form's own beginning.
+                    let text = if is_first { transcript.render(self.format) } else { piece };
+                    let told = bar.suspend(|| out.piece(&text).and_then(|()| out.flush()));
+                    trouble = trouble.take().or(told.err());
                 }
-            })
-            .map_err(failed)?;
+            }
+            _ => {}
+        });
         bar.finish_and_clear();
+        let heard = heard?;
         if let Some(trouble) = trouble {
             return Err(trouble);
         }
-        transcript.duration = counted.samples as f64 / f64::from(RATE);
+        (transcript.language, transcript.duration) = (heard.language, heard.duration);
         took.sound += transcript.duration;
         took.all += begun.elapsed();
-        if counted.sound.is_cut_off() {
+        if heard.is_cut_off {
             let name = input.unwrap_or(Path::new("standard input")).display();
             complain(&format!("note: {name} stops in the middle of its sound\n"));
         }
         Ok(transcript)
-    }
-}
-
-/// Sound that is counted on its way.
-struct Counted {
-    sound: Sound,
-    samples: u64,
-}
-
-impl Samples for Counted {
-    fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
-        let before = out.len();
-        let goes_on = self.sound.read(out)?;
-        self.samples += (out.len() - before) as u64;
-        Ok(goes_on)
-    }
-}
-
-/// A segment with the times that it has in the sound.
-fn in_sound(segment: &Segment, original: &dyn Fn(f64, Border) -> f64) -> Segment {
-    let words = segment.words.iter().map(|word| Word {
-        text: word.text.clone(),
-        start: original(word.start, Border::Start),
-        end: original(word.end, Border::End),
-    });
-    Segment {
-        start: original(segment.start, Border::Start),
-        end: original(segment.end, Border::End),
-        words: words.collect(),
-        ..segment.clone()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which backends there are, which one would run, and why.
 
-use crate::home::Home;
+use pteron::parts::{Home, mlx};
 use pteron_registry::{Platform, Wish};
 use pteron_runtime::Options;
 use pteron_runtime::registry::{ORDER, Registry, backend_name};
@@ -60,7 +60,9 @@ pub(super) fn consider(home: &Home, options: &Options) -> Vec<Row> {
 fn absence(name: &str, named: Option<&str>) -> String {
     match name {
         _ if named.is_some() => "another one was named".to_owned(),
-        "mlx" => match crate::mlx::add(&mut Registry::default(), Some(name)) {
+        "mlx" => match crate::mlx::settings()
+            .and_then(|settings| mlx::add(&mut Registry::default(), Some(name), &settings))
+        {
             Ok(()) => "here, but without a GPU it is taken by name only".to_owned(),
             Err(reason) => reason,
         },

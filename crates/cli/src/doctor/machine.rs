@@ -1,9 +1,10 @@
 //! The machine itself: processor, vector paths, memory.
 
+use pteron::parts::machine::memory;
 use pteron_cpu::Path;
 use pteron_runtime::{LoadMode, Placement};
 use serde::Serialize;
-use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 /// What a machine has.
 #[derive(Debug, Serialize)]
@@ -46,28 +47,4 @@ pub(super) fn look(threads: usize, placement: Placement) -> Machine {
             Placement::Fixed(LoadMode::Map | LoadMode::Lock) => 0,
         },
     }
-}
-
-/// Memory in all, and what could be had without swapping; `None` where the system does not say.
-fn memory() -> Option<(u64, u64)> {
-    let wanted = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    let system = System::new_with_specifics(wanted).ok()?;
-    let (all, free) = (system.total_memory(), system.available_memory());
-    // A container may have less than the machine.
-    Some(match system.cgroup_limits() {
-        Some(limits) if limits.total_memory > 0 => {
-            (all.min(limits.total_memory), free.min(limits.free_memory))
-        }
-        _ => (all, free),
-    })
-}
-
-/// Memory in all.
-pub(crate) fn all_memory() -> Option<u64> {
-    memory().map(|(all, _)| all)
-}
-
-/// Memory that could be had without swapping.
-pub(crate) fn free_memory() -> Option<u64> {
-    memory().map(|(_, free)| free)
 }

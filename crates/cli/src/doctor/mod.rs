@@ -6,12 +6,11 @@ mod machine;
 mod need;
 mod render;
 
-pub(crate) use machine::{all_memory, free_memory};
 pub(crate) use render::render;
 
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::home::Home;
+use crate::home;
 use pteron_runtime::Precision;
 use serde::Serialize;
 
@@ -48,7 +47,7 @@ struct Client {
 
 /// Looks at the machine, and at a model if one is named.
 pub(crate) fn examine(engine: &Engine, model: Option<&str>) -> Result<Report, Failure> {
-    let home = Home::open()?;
+    let home = home::open()?;
     let options = engine.options(Precision::Fast)?;
     let machine = machine::look(engine.threads(), options.placement);
     let model = model.map(|model| need::examine(model, &home, &options, &machine)).transpose()?;

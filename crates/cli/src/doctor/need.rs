@@ -3,10 +3,9 @@
 use super::machine::Machine;
 use crate::failure::Failure;
 use crate::file::File;
-use crate::home::Home;
 use crate::inspect::{Memory, ProgramOverview, describe};
-use crate::talk::convert::Conversion;
-use crate::talk::find::{self, Located, Wanted};
+use pteron::parts::find::{self, Located, Wanted};
+use pteron::parts::{Conversion, Home};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export};
 use pteron_format::Limits;
 use pteron_format::map::MappedFile;

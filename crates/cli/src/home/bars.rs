@@ -16,22 +16,22 @@ const ENDLESS: &str = "{spinner} {msg:20!} {binary_bytes} {binary_bytes_per_sec}
 const FILE: &str = "{msg:16!} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
 
 /// Draws what a store tells of one fetch.
-pub(super) struct Bars<'a> {
-    variant: &'a Variant,
+pub(super) struct Bars {
+    variant: Variant,
     /// The one line; what is fetched changes what it shows.
     bar: ProgressBar,
     /// Why the last source failed; told when another one is tried, since the error at the end tells of all.
     failed: Option<String>,
 }
 
-impl<'a> Bars<'a> {
-    pub(super) fn new(variant: &'a Variant) -> Bars<'a> {
+impl Bars {
+    pub(super) fn new(variant: &Variant) -> Bars {
         let hidden = !std::io::stderr().is_terminal();
         Bars::on(variant, if hidden { ProgressBar::hidden() } else { ProgressBar::new_spinner() })
     }
 
-    fn on(variant: &'a Variant, bar: ProgressBar) -> Bars<'a> {
-        Bars { variant, bar, failed: None }
+    fn on(variant: &Variant, bar: ProgressBar) -> Bars {
+        Bars { variant: variant.clone(), bar, failed: None }
     }
 
     pub(super) fn show(&mut self, event: Event<'_>) {

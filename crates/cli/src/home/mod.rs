@@ -2,13 +2,17 @@
 //! all as the environment says.
 
 mod bars;
+mod screen;
 pub(crate) mod table;
 
 use crate::failure::Failure;
-use bars::Bars;
 use directories::ProjectDirs;
-use pteron_registry::{Installed, Network, Platform, Registry, Resolution, Store, Variant, Wish};
-use pteron_runtime::registry::backend_name;
+use pteron::OpenOptions;
+use pteron::parts::Home;
+use pteron::parts::find::Finder;
+use pteron_registry::{Installed, Network, Variant};
+use pteron_runtime::Options;
+use screen::Screen;
 use std::path::{Path, PathBuf};
 
 /// The environment variable that names one folder for models, settings and the history of chats.
@@ -18,53 +22,35 @@ pub(crate) const HOME_VARIABLE: &str = "PTERON_HOME";
 const HUB_TOKEN_VARIABLE: &str = "HF_TOKEN";
 const HUB_VARIABLE: &str = "HF_ENDPOINT";
 
-/// The user's own models.
-const SETTINGS_FILE: &str = "models.toml";
-
 /// Lines that were typed in chats.
 const HISTORY_FILE: &str = "chat-history";
 
-/// Models of this machine.
-pub(crate) struct Home {
-    /// Every model that has a name here.
-    pub(crate) registry: Registry,
-    /// Those that are here.
-    pub(crate) store: Store,
-    /// The file that adds to the registry, whether or not it is there.
-    pub(crate) settings: PathBuf,
+/// How models are opened on this machine: in the folder that PTERON_HOME names, or those that the platform has for caches and
+/// settings, with what happens on standard error.
+pub(crate) fn options() -> OpenOptions {
+    let options = OpenOptions::default().network(network()).progress(Screen::default());
+    match places() {
+        Some((models, settings)) => options.home(models).settings(settings),
+        None => options,
+    }
 }
 
-impl Home {
-    /// The folder that PTERON_HOME names, or those that the platform has for caches and settings.
-    pub(crate) fn open() -> Result<Home, Failure> {
-        let (cache, settings) = places()?;
-        let settings = settings.join(SETTINGS_FILE);
-        let registry = Registry::with_user_file(&settings)?;
-        let store = Store::open(&cache)?.with_network(network());
-        Ok(Home { registry, store, settings })
-    }
+/// Models of this machine.
+pub(crate) fn open() -> Result<Home, Failure> {
+    Ok(options().open_home()?)
+}
 
-    /// Which variant of a model, or of the default model, is meant, where `present` are the backends that there are,
-    /// best first. A backend that the user names is taken at the word.
-    pub(crate) fn resolve(
-        &self,
-        name: Option<&str>,
-        backend: Option<&str>,
-        present: &[&str],
-    ) -> Result<Resolution<'_>, Failure> {
-        let backend = backend.map(backend_name);
-        let mut present = present.to_vec();
-        present.extend(backend);
-        Ok(self.registry.resolve(name, &Wish { platform: Platform::here(), backend, present: &present })?)
-    }
+/// Makes sure that a variant of a model is here, with what happens on standard error.
+pub(crate) fn fetch(home: &Home, variant: &Variant) -> Result<Installed, Failure> {
+    Ok(home.fetch(variant, &Screen::default())?)
+}
 
-    /// Makes sure that a variant is here, with bars on standard error where that is a terminal.
-    pub(crate) fn fetch(&self, variant: &Variant) -> Result<Installed, Failure> {
-        let mut bars = Bars::new(variant);
-        let fetched = self.store.fetch(variant, &mut |event| bars.show(event));
-        bars.end();
-        Ok(fetched?)
-    }
+/// Looks for a model, with what happens on standard error.
+pub(crate) fn find<T>(
+    engine: &Options,
+    find: impl FnOnce(&Finder<'_>) -> pteron::Result<T>,
+) -> Result<T, Failure> {
+    Ok(options().finding(engine, find)?)
 }
 
 /// The file that keeps what was typed; `None` where this system names no folder for it.
@@ -76,16 +62,13 @@ pub(crate) fn history() -> Option<PathBuf> {
     Some(folder.join(HISTORY_FILE))
 }
 
-/// The folders for models and for settings.
-fn places() -> Result<(PathBuf, PathBuf), Failure> {
+/// The folders for models and for settings; `None` where this system names none.
+fn places() -> Option<(PathBuf, PathBuf)> {
     if let Some(home) = variable_path(HOME_VARIABLE) {
-        return Ok((home.clone(), home));
+        return Some((home.clone(), home));
     }
-    match ProjectDirs::from("", "", "pteron") {
-        Some(folders) => Ok((folders.cache_dir().to_owned(), folders.config_dir().to_owned())),
-        None => Err(Failure::new("this system names no folder for caches")
-            .hint(format!("set {HOME_VARIABLE} to a folder for models and settings"))),
-    }
+    let folders = ProjectDirs::from("", "", "pteron")?;
+    Some((folders.cache_dir().to_owned(), folders.config_dir().to_owned()))
 }
 
 fn network() -> Network {

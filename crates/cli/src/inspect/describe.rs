@@ -3,6 +3,7 @@
 use super::*;
 use crate::file::{Content, File};
 use crate::rewrite::MLX;
+use pteron::parts::key_dtype;
 use pteron_companion::GENERATION_CONFIG;
 use pteron_format::bpte::Bpte;
 use pteron_format::payload::Payload;
@@ -10,7 +11,6 @@ use pteron_format::ptd::Ptd;
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction, Pte, ScalarType, TensorShapeDynamism};
 use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
 use pteron_format::{Limits, lift_delegate};
-use pteron_ir::{Op, Type};
 use pteron_runtime::{ArgumentKind, CacheSpec, DataFile, Options, Program, Value};
 use pteron_tensor::DType;
 use std::collections::BTreeSet;
@@ -230,22 +230,6 @@ fn cache(program: &Program, spec: &CacheSpec) -> Cache {
         dtype: dtype.map(|dtype| dtype.name().to_owned()),
         bytes: dtype.map(|dtype| elements.saturating_mul(dtype.size() as u64)),
     }
-}
-
-/// The dtype of the keys that the first cache update writes.
-pub(crate) fn key_dtype(program: &Program) -> Option<DType> {
-    let mut found = None;
-    for delegate in program.methods().iter().flat_map(|method| &method.delegates) {
-        let graph = &delegate.module.main;
-        graph.for_each_node(|node, _| {
-            if let Op::UpdateAndAttend { k, .. } = &node.op
-                && let Some(Type::Tensor(tensor)) = graph.ty(*k)
-            {
-                found = found.or(Some(tensor.dtype));
-            }
-        });
-    }
-    found
 }
 
 /// What the tables alone say of a program that cannot be loaded.

@@ -9,7 +9,7 @@ mod numbers;
 pub(crate) mod pt2;
 mod render;
 
-pub(crate) use describe::{describe, key_dtype, portable_operators};
+pub(crate) use describe::{describe, portable_operators};
 pub(crate) use numbers::preview;
 pub(crate) use render::render;
 

@@ -1,11 +1,8 @@
 //! How answers are chosen: the same options for `run` and `chat`.
 
-use super::load::Loaded;
 use crate::output::complain;
 use clap::ValueEnum;
-use pteron_llm::sampler::{SamplerOrder, SamplerSettings};
-use pteron_llm::{GenerateOptions, SpecialTokens};
-use std::time::{SystemTime, UNIX_EPOCH};
+use pteron::{GenerateOptions, Model, SpecialTokens};
 
 /// Options of every command that lets a model answer. What is not given comes from the model's own `generation_config.json`,
 /// where it has one.
@@ -60,37 +57,33 @@ enum Spelled {
 }
 
 impl Choosing {
-    /// As the library takes them: what the user says over what the model's publisher says over what is usual.
-    pub(crate) fn options(&self, loaded: &Loaded) -> GenerateOptions {
-        for problem in &loaded.suggested.wrong {
+    /// As the library takes them; what of the model's own settings makes no sense is told.
+    pub(crate) fn options(&self, model: &Model) -> GenerateOptions {
+        for problem in &model.suggested().wrong {
             complain(&format!("the model's generation_config.json: {problem}; left out\n"));
         }
-        let usual = SamplerSettings {
-            temperature: 0.7,
-            frequency_penalty: self.frequency_penalty,
-            presence_penalty: self.presence_penalty,
-            order: SamplerOrder::default(),
-            ..SamplerSettings::default()
-        };
-        let usual = loaded.suggested.over(usual);
-        GenerateOptions {
-            max_new: self.max_new,
-            sampling: SamplerSettings {
-                temperature: self.temperature.unwrap_or(usual.temperature),
-                top_k: self.top_k.unwrap_or(usual.top_k),
-                top_p: self.top_p.unwrap_or(usual.top_p),
-                min_p: self.min_p.unwrap_or(usual.min_p),
-                repetition_penalty: self.repetition_penalty.unwrap_or(usual.repetition_penalty),
-                ..usual
-            },
-            seed: self.seed.unwrap_or_else(moment),
-            stop: self.stop.clone(),
-            end_tokens: if self.ignore_eos { Vec::new() } else { loaded.end_tokens() },
+        let mut options = GenerateOptions::default()
+            .frequency_penalty(self.frequency_penalty)
+            .presence_penalty(self.presence_penalty)
+            .stop(self.stop.clone())
+            .ignore_end(self.ignore_eos);
+        let numbers = [
+            (self.temperature, GenerateOptions::temperature as fn(GenerateOptions, f64) -> GenerateOptions),
+            (self.top_p, GenerateOptions::top_p),
+            (self.min_p, GenerateOptions::min_p),
+            (self.repetition_penalty, GenerateOptions::repetition_penalty),
+        ];
+        for (number, set) in numbers {
+            options = number.into_iter().fold(options, set);
         }
+        options = self.max_new.into_iter().fold(options, GenerateOptions::max_tokens);
+        options = self.top_k.into_iter().fold(options, GenerateOptions::top_k);
+        options = self.seed.into_iter().fold(options, GenerateOptions::seed);
+        self.special_tokens().into_iter().fold(options, GenerateOptions::special_tokens)
     }
 
     /// What special tokens in messages are; `None` where the user does not say.
-    pub(crate) fn special_tokens(&self) -> Option<SpecialTokens> {
+    fn special_tokens(&self) -> Option<SpecialTokens> {
         self.special_tokens.map(|spelled| match spelled {
             Spelled::Text => SpecialTokens::Text,
             Spelled::Parse => SpecialTokens::Parse,
@@ -101,9 +94,4 @@ impl Choosing {
 /// A number of tokens; said in words where it is none.
 pub(super) fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "a whole number is wanted, 0 or more".to_owned())
-}
-
-/// A number that is another one each time.
-fn moment() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }

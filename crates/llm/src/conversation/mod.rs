@@ -9,9 +9,9 @@ mod store;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
-use crate::template::Rendered;
 use crate::{Decoder, LlmError, Prompt, Result, Voice};
 use pteron_runtime::RunControl;
+use pteron_template::Rendered;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -28,9 +28,33 @@ pub enum WhenFull {
     Stop,
 }
 
+/// Who says what the model answers to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Asker {
+    /// A person.
+    #[default]
+    User,
+    /// A tool that the model has called.
+    Tool,
+}
+
+impl Asker {
+    /// The role that templates know.
+    fn role(self) -> &'static str {
+        match self {
+            Asker::User => "user",
+            Asker::Tool => "tool",
+        }
+    }
+}
+
 /// One question with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
+    /// Who asked; files of old know people only.
+    #[serde(default)]
+    pub asker: Asker,
     /// What was asked.
     pub user: String,
     /// What was answered.
@@ -56,6 +80,8 @@ pub struct Conversation {
     decoder: Decoder,
     voice: Voice,
     system: Option<String>,
+    /// Descriptions of the tools that the model may call; null without any.
+    tools: Value,
     turns: Vec<Turn>,
     /// Turns that the model is not shown any more.
     hidden: usize,
@@ -69,12 +95,35 @@ pub struct Conversation {
 impl Conversation {
     /// A conversation that begins.
     pub fn new(decoder: Decoder, voice: Voice, system: Option<String>, full: WhenFull) -> Conversation {
-        Conversation { decoder, voice, system, turns: Vec::new(), hidden: 0, dropped: 0, full, model: None }
+        let (tools, turns) = (Value::Null, Vec::new());
+        Conversation { decoder, voice, system, tools, turns, hidden: 0, dropped: 0, full, model: None }
     }
 
     /// The same with a model of that name: files say with whom a conversation was held.
     pub fn with(self, model: impl Into<String>) -> Conversation {
         Conversation { model: Some(model.into()), ..self }
+    }
+
+    /// The same where the model may call tools: a list of their descriptions.
+    pub fn with_tools(self, tools: Value) -> Conversation {
+        Conversation { tools, ..self }
+    }
+
+    /// The same behind a turn that was held before.
+    pub fn after(
+        mut self,
+        asker: Asker,
+        asked: impl Into<String>,
+        answer: impl Into<String>,
+    ) -> Conversation {
+        let (user, answer) = (asked.into(), answer.into());
+        self.turns.push(Turn { asker, user, answer, hidden: self.hidden, heard: None });
+        self
+    }
+
+    /// What the model was told before the conversation.
+    pub fn system(&self) -> Option<&str> {
+        self.system.as_deref()
     }
 
     /// How many of its turns the model is not shown any more.
@@ -109,26 +158,39 @@ impl Conversation {
         show: &mut dyn FnMut(&str) -> ControlFlow<()>,
         control: &RunControl,
     ) -> Result<Answer> {
+        self.say_as(Asker::User, user, options, constraint, show, control)
+    }
+
+    /// The same, by whoever asks.
+    pub fn say_as(
+        &mut self,
+        asker: Asker,
+        user: &str,
+        options: &GenerateOptions,
+        constraint: Option<&mut Constraint>,
+        show: &mut dyn FnMut(&str) -> ControlFlow<()>,
+        control: &RunControl,
+    ) -> Result<Answer> {
         let hidden = self.hidden;
-        let asked = self.ask(user, options, constraint, show, control);
+        let asked = self.ask((asker, user), options, constraint, show, control);
         // What was not said hides nothing from what will be.
         let (prompt, answer) = asked.inspect_err(|_| self.hidden = hidden)?;
         let heard = self.heard(prompt, &answer, options);
         let (user, said) = (user.to_owned(), answer.text.clone());
-        self.turns.push(Turn { user, answer: said, hidden: self.hidden, heard });
+        self.turns.push(Turn { asker, user, answer: said, hidden: self.hidden, heard });
         Ok(answer)
     }
 
     /// The prompt of a question, and what the model says to it.
     fn ask(
         &mut self,
-        user: &str,
+        asked: (Asker, &str),
         options: &GenerateOptions,
         constraint: Option<&mut Constraint>,
         show: &mut dyn FnMut(&str) -> ControlFlow<()>,
         control: &RunControl,
     ) -> Result<(Prompt, Answer)> {
-        let prompt = self.fitting_prompt(user, options)?;
+        let prompt = self.fitting_prompt(asked, options)?;
         let tokenizer = Some(&self.voice.tokenizer);
         let answer =
             generate(&mut self.decoder, tokenizer, &prompt.tokens, options, constraint, show, control)?;
@@ -156,6 +218,7 @@ impl Conversation {
             decoder: self.decoder.fork()?,
             voice: self.voice.clone(),
             system: self.system.clone(),
+            tools: self.tools.clone(),
             turns: self.turns.clone(),
             hidden: self.hidden,
             dropped: self.dropped,
@@ -165,13 +228,13 @@ impl Conversation {
     }
 
     /// The prompt of a question, with as many earlier turns as the context has room for.
-    fn fitting_prompt(&mut self, user: &str, options: &GenerateOptions) -> Result<Prompt> {
+    fn fitting_prompt(&mut self, asked: (Asker, &str), options: &GenerateOptions) -> Result<Prompt> {
         let context = self.decoder.context().unwrap_or(usize::MAX);
         // Room for an answer, or at least for a good part of one.
         let part = (context / 4).max(1);
         let reserve = options.max_new.map_or(part, |most| most.clamp(1, part));
         loop {
-            let prompt = self.prompt(user)?;
+            let prompt = self.prompt(asked)?;
             if prompt.tokens.len().saturating_add(reserve) <= context {
                 return Ok(prompt);
             }
@@ -192,8 +255,8 @@ impl Conversation {
 
     /// The prompt of a question. Where the template goes on from what the model has read and written, that stays as it
     /// was, and only the rest is cut into tokens.
-    fn prompt(&self, user: &str) -> Result<Prompt> {
-        let rendered = self.rendered(&self.turns[self.hidden..], user)?;
+    fn prompt(&self, asked: (Asker, &str)) -> Result<Prompt> {
+        let rendered = self.rendered(&self.turns[self.hidden..], asked)?;
         if let Some(rest) = self.rest_of(&rendered.text)
             && let Some(Turn { heard: Some(heard), .. }) = self.turns.last()
         {
@@ -209,15 +272,15 @@ impl Conversation {
     }
 
     /// The text of a question behind some turns.
-    fn rendered(&self, turns: &[Turn], user: &str) -> Result<Rendered> {
+    fn rendered(&self, turns: &[Turn], (asker, asked): (Asker, &str)) -> Result<Rendered> {
         let mut messages: Vec<Value> = Vec::new();
         messages.extend(self.system.as_ref().map(|system| message("system", system)));
         for turn in turns {
-            messages.push(message("user", &turn.user));
+            messages.push(message(turn.asker.role(), &turn.user));
             messages.push(message("assistant", &turn.answer));
         }
-        messages.push(message("user", user));
-        self.voice.chat_text(&messages, &Value::Null)
+        messages.push(message(asker.role(), asked));
+        self.voice.chat_text(&messages, &self.tools)
     }
 
     /// What follows the last answer in a rendered conversation; `None` where that does not go on from it. Templates

@@ -9,6 +9,7 @@ use crate::tokenizer::Ends;
 use crate::{Decoder, Voice};
 use pteron_aside::{AsideError, Readers, write_aside};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ struct Stored {
     hidden: usize,
     /// Whose tokens these are.
     vocabulary: String,
+    /// The tools that it was held with; files of old have none.
+    #[serde(default)]
+    tools: Value,
     /// The model that it was held with; files of old do not say.
     #[serde(default)]
     model: Option<String>,
@@ -69,6 +73,7 @@ impl Conversation {
             turns: self.turns.clone(),
             hidden: self.hidden,
             vocabulary: vocabulary(&self.voice),
+            tools: self.tools.clone(),
             model: self.model.clone(),
         };
         let body = serde_json::to_vec(&stored)
@@ -88,13 +93,16 @@ impl Conversation {
     pub fn load(&mut self, path: &Path) -> Result<Option<String>, StoreError> {
         let stored = read(path)?;
         self.system = stored.system;
+        self.tools = stored.tools;
         self.turns = stored.turns;
         (self.hidden, self.dropped) = (stored.hidden, 0);
         // Another model goes on with it from the messages.
         let same_vocabulary = stored.vocabulary == vocabulary(&self.voice);
+        let system = self.system.as_ref().map_or(0, |system| system.trim().len());
+        let tools = if self.tools.is_null() { 0 } else { self.tools.to_string().len() };
         let mut said = vec![0];
         for at in 0..self.turns.len() {
-            if !same_vocabulary || !self.was_heard(at, &said) {
+            if !same_vocabulary || !self.was_heard(at, &said, system + tools) {
                 self.turns[at].heard = None;
             }
             let turn = &self.turns[at];
@@ -108,16 +116,16 @@ impl Conversation {
     }
 
     /// Whether the tokens that a file keeps of a turn are those of its messages: a file that somebody else wrote could
-    /// else bring turns that its messages do not show. `said` is how much was said before each turn.
-    fn was_heard(&self, at: usize, said: &[usize]) -> bool {
+    /// else bring turns that its messages do not show. `said` is how much was said before each turn, `first` how much
+    /// before all of them.
+    fn was_heard(&self, at: usize, said: &[usize], first: usize) -> bool {
         let turn = &self.turns[at];
         let Some(heard) = &turn.heard else { return false };
         // Rendering takes as long as what is rendered: in all, no longer than the file.
-        let system = self.system.as_ref().map_or(0, |system| system.trim().len());
-        if heard.prompt.len() < said[at] - said[turn.hidden] + turn.user.trim().len() + system {
+        if heard.prompt.len() < said[at] - said[turn.hidden] + turn.user.trim().len() + first {
             return false;
         }
-        let rendered = self.rendered(&self.turns[turn.hidden..at], &turn.user);
+        let rendered = self.rendered(&self.turns[turn.hidden..at], (turn.asker, &turn.user));
         let Some(rendered) = rendered.ok().filter(|rendered| rendered.text == heard.prompt) else {
             return false;
         };

@@ -3,7 +3,7 @@
 //! Cases come in several shapes, told apart by their fields; see [`run_template_cases`].
 
 use super::{Report, VectorError, difference, list, read, read_json};
-use crate::template::{ChatTemplate, LocalTime, RenderInput, TemplateError};
+use pteron_template::{ChatTemplate, LocalTime, RenderInput, TemplateError};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,6 @@
 
 use pteron_cpu::Cpu;
 use pteron_format::WriteOptions;
-use pteron_llm::template::ChatTemplate;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
 use pteron_models::architectures::{Gemma3, Llama};
@@ -14,6 +13,7 @@ use pteron_models::{
     Architecture, KvCache, Logits, Model, ModelOptions, Position, Quantization, RandomWeights,
 };
 use pteron_runtime::{Options, Precision, Program, RunControl};
+use pteron_template::ChatTemplate;
 use pteron_tensor::{Bytes, DType};
 use std::sync::Arc;
 

@@ -1,16 +1,13 @@
 //! The machine's own package clients. They know which registry is meant and how to reach it; we ask them for files and
 //! read those as data. Nothing is installed, no code of a package is run.
 
+use super::{GLANCE, Network};
 use crate::{Error, Event, Listener, Result};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// How often the client's files are looked at.
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// The end of a client's output that an error shows.
 const TAIL: u64 = 2000;
@@ -88,6 +85,7 @@ impl Client {
         (name, number, of): (&str, usize, usize),
         version: &str,
         folder: &Path,
+        network: &Network,
         listener: Listener<'_>,
     ) -> Result<PathBuf> {
         let temporary = folder.join("temporary");
@@ -111,7 +109,8 @@ impl Client {
         let status = loop {
             match child.0.try_wait().map_err(|error| failed(error.to_string()))? {
                 Some(status) => break status,
-                None => std::thread::sleep(GLANCE),
+                // Whoever leaves with an error here ends the client, too.
+                None => network.rest(GLANCE)?,
             }
             let now = largest_in(folder);
             if now != bytes {
@@ -229,10 +228,10 @@ mod tests {
     }
 
     fn fetch(client: Client) -> (Result<Vec<u8>>, Vec<u64>) {
-        let folder = tempfile::tempdir().unwrap();
+        let (folder, network) = (tempfile::tempdir().unwrap(), &Network::default());
         let mut told = Vec::new();
         let fetched = client.find(folder.path()).and_then(|program| {
-            client.fetch(program, ("name", 1, 1), "2.0", folder.path(), &mut |event| match event {
+            client.fetch(program, ("name", 1, 1), "2.0", folder.path(), network, &mut |event| match event {
                 Event::Package { bytes, .. } => told.push(bytes),
                 other => panic!("{other:?}"),
             })

@@ -1,6 +1,6 @@
 //! The file that is coming in: written, hashed and counted on the way, taken up again where a process left it.
 
-use super::Wanted;
+use super::{Network, Wanted};
 use crate::digest::Hasher;
 use crate::store::{FileRecord, read_json, write_json};
 use crate::{Error, Event, Listener, Result, Sha256};
@@ -39,6 +39,7 @@ pub(super) struct Sink<'a> {
     wanted: &'a Wanted,
     from: &'a str,
     partial: &'a Path,
+    network: &'a Network,
     file: File,
     hasher: Hasher,
     at: u64,
@@ -55,6 +56,7 @@ impl<'a> Sink<'a> {
         wanted: &'a Wanted,
         from: &'a str,
         partial: &'a Path,
+        network: &'a Network,
         listener: Listener<'a>,
     ) -> Result<Sink<'a>> {
         let path = incoming(partial);
@@ -81,6 +83,7 @@ impl<'a> Sink<'a> {
             wanted,
             from,
             partial,
+            network,
             file,
             hasher,
             at: keep,
@@ -143,6 +146,7 @@ impl<'a> Sink<'a> {
 
     /// Takes the next bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.network.check()?;
         let at = self.at + bytes.len() as u64;
         if let Some(size) = self.wanted.size
             && at > size

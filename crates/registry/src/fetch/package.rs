@@ -3,7 +3,7 @@
 use super::archive::{self, Entry};
 use super::client::{Client, Program};
 use super::incoming::{Resume, Sink};
-use super::{Origin, Wanted};
+use super::{Network, Origin, Wanted};
 use crate::{Error, Event, Listener, Packages, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,17 @@ pub(super) struct PackageOrigin<'a> {
     client: Client,
     /// Where they are kept until all of them have been read.
     folder: PathBuf,
+    network: &'a Network,
 }
 
 impl<'a> PackageOrigin<'a> {
-    pub(super) fn new(packages: &'a Packages, client: Client, partial: &Path) -> PackageOrigin<'a> {
-        PackageOrigin { packages, client, folder: partial.join("packages") }
+    pub(super) fn new(
+        packages: &'a Packages,
+        client: Client,
+        partial: &Path,
+        network: &'a Network,
+    ) -> PackageOrigin<'a> {
+        PackageOrigin { packages, client, folder: partial.join("packages"), network }
     }
 
     /// Archives of all packages, in order; those that an earlier process fetched are taken as they are.
@@ -54,7 +60,8 @@ impl<'a> PackageOrigin<'a> {
     ) -> Result<()> {
         let work = tempfile::Builder::new().prefix(WORK).tempdir_in(&self.folder);
         let work = work.map_err(Error::io(&self.folder, "make a folder"))?;
-        let fetched = self.client.fetch(program, which, &self.packages.version, work.path(), listener)?;
+        let version = &self.packages.version;
+        let fetched = self.client.fetch(program, which, version, work.path(), self.network, listener)?;
         let flushed = fs::File::options().append(true).open(&fetched).and_then(|file| file.sync_all());
         flushed.map_err(Error::io(&fetched, "flush"))?;
         fs::rename(&fetched, place).map_err(Error::io(place, "rename the package to"))

@@ -24,7 +24,7 @@ pub(super) fn transfer(
     }
     let mut begun_anew = false;
     loop {
-        let mut sink = Sink::open(wanted, from, partial, listener)?;
+        let mut sink = Sink::open(wanted, from, partial, network, listener)?;
         let poured = pour(origin, wanted, &mut sink, network).map_err(|error| (error, false));
         match poured.and_then(|()| sink.finish()) {
             Ok(record) => return Ok(record),
@@ -55,7 +55,7 @@ pub(super) fn patiently<T>(
         failures += 1;
         let Some(after) = pause(network, failures, &error) else { return Err(error) };
         listener(Event::Retrying { error: &error, after });
-        std::thread::sleep(after);
+        network.rest(after)?;
     }
 }
 
@@ -72,7 +72,7 @@ fn pour(origin: &mut dyn Origin, wanted: &Wanted, sink: &mut Sink<'_>, network: 
         match pause(network, failures, &error) {
             Some(after) => {
                 sink.tell(Event::Retrying { error: &error, after });
-                std::thread::sleep(after);
+                network.rest(after)?;
             }
             None => {
                 // Bytes of an origin that turned out wrong are nobody's beginning.

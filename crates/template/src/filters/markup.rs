@@ -1,12 +1,12 @@
 //! Filters that know of HTML and of addresses on the web.
 
-use crate::template::budget::Fault;
-use crate::template::call::{Given, integer};
-use crate::template::interpreter::Interpreter;
-use crate::template::lexer::is_space;
-use crate::template::operators::escape;
-use crate::template::text::Text;
-use crate::template::value::Value;
+use crate::budget::Fault;
+use crate::call::{Given, integer};
+use crate::interpreter::Interpreter;
+use crate::lexer::is_space;
+use crate::operators::escape;
+use crate::text::Text;
+use crate::value::Value;
 use fancy_regex::Regex;
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -3,61 +3,61 @@
 //! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program for every choice of logits that is asked
 //! for; its caches grow with the text, so that it is the same for every context. All of them share the weights.
 
-use super::find::{Located, Wanted};
-use crate::failure::Failure;
-use crate::output::complain;
-use indicatif::{ProgressBar, ProgressStyle};
-use pteron_checkpoint::{Checkpoint, Export, ExportOptions, Progress};
+use crate::error::{Error, Lack, Reason, Result};
+use crate::find::{Located, Wanted};
+use crate::progress::{Cancel, Event, Progress};
+use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions};
 use pteron_format::assemble::DataWriter;
 use pteron_format::ptd::Ptd;
 use pteron_format::{Limits, WriteOptions};
 use pteron_models::{Logits, Packing, Quantization};
 use pteron_registry::{Found, Identity, Piece, Store};
 use pteron_tensor::DType;
-use std::io::IsTerminal;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// What converted files mean. Raise it when the exporter makes something else of the same checkpoint and options, or when
 /// the files are laid out otherwise: whatever has another number is made anew.
-pub(crate) const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 4;
 
 /// Room that a file of weights may take beside them: names, and gaps between tensors.
 const TABLES_ROOM: u64 = 1 << 20;
 
 /// A source of conversions, and how it is made into a program.
-pub(crate) struct Conversion<'a> {
+pub struct Conversion<'a> {
     store: &'a Store,
     source: &'a Path,
-    /// What the user calls it.
+    /// What whoever asked for it calls it.
     name: String,
     identity: Identity,
     options: ExportOptions,
 }
 
 impl<'a> Conversion<'a> {
-    pub(crate) fn new(
+    /// How a source is made into a program.
+    pub fn new(
         store: &'a Store,
         source: &'a Path,
         identity: Identity,
         asked: &pteron_registry::Export,
         wanted: &Wanted,
-    ) -> Result<Conversion<'a>, Failure> {
+    ) -> Result<Conversion<'a>> {
         let name = source.display().to_string();
         Ok(Conversion { store, source, name, identity, options: options(asked, wanted)? })
     }
 
     /// The same of a source that goes by a name of its own, whatever file it lies in.
-    pub(crate) fn called(self, name: &str) -> Conversion<'a> {
+    pub fn called(self, name: &str) -> Conversion<'a> {
         Conversion { name: name.to_owned(), ..self }
     }
 
     /// How the checkpoint is exported.
-    pub(crate) fn options(&self) -> &ExportOptions {
+    pub fn options(&self) -> &ExportOptions {
         &self.options
     }
 
     /// The program, if it is here; nothing is made.
-    pub(crate) fn find(&self) -> Result<Option<Located>, Failure> {
+    pub fn find(&self) -> Result<Option<Located>> {
         Ok(match self.look()? {
             (Found::Whole(program), Found::Whole(weights)) => Some(self.located(program, weights)),
             _ => None,
@@ -65,58 +65,61 @@ impl<'a> Conversion<'a> {
     }
 
     /// The program, made now if it is not there yet.
-    pub(crate) fn converted(&self) -> Result<Located, Failure> {
+    pub fn converted(&self, progress: &dyn Progress, cancel: &Cancel) -> Result<Located> {
         let found = self.look()?;
         if let (Found::Whole(program), Found::Whole(weights)) = found {
             return Ok(self.located(program, weights));
         }
         // Whatever cannot be made is refused before anything is said or written.
-        let refused = |error| Failure::new(error).naming(self.source, &self.name);
+        let refused = |error: CheckpointError| Error::from(error).naming(self.source, &self.name);
         let checkpoint = Checkpoint::open(self.source).map_err(refused)?;
         let export = Export::new(&checkpoint, &self.options).map_err(refused)?;
-        self.announce(&found)?;
+        self.announce(&found, progress)?;
         if !export.remarks().is_empty() {
-            complain(&format!("note: {}\n", export.remarks().join("; ")));
+            progress.tell(Event::Remark(&export.remarks().join("; ")));
         }
-        let bar = bar();
-        let mut show = |progress: Progress| {
-            bar.set_length(progress.total);
-            bar.set_position(progress.written);
+        let mut show = |done: pteron_checkpoint::Progress| {
+            progress.tell(Event::Converting { bytes: done.written, total: done.total });
         };
         let (program, data) = export.apart(&mut show).map_err(refused)?;
         let (program_words, weights_words) = (program_words(&self.options), weights_words(&self.options));
+        let failed = |error| match cancel.is_cancelled() {
+            true => Error::Cancelled,
+            false => Error::from(CheckpointError::Program(error)),
+        };
         let mut program_file = Vec::new();
-        program.write(&WriteOptions::default(), &mut program_file).map_err(Failure::new)?;
+        program.write(&WriteOptions::default(), &mut program_file).map_err(failed)?;
         let weights = self.store.converted(&self.identity, &weights_piece(&weights_words), |out| {
             let beside = TABLES_ROOM + program_file.len() as u64;
             self.store.check_room(export.weight_bytes().saturating_add(beside))?;
-            data.write(&WriteOptions::default(), out).map(drop).map_err(Failure::new)
+            let mut out = Wanting { out, cancel };
+            data.write(&WriteOptions::default(), &mut out).map(drop).map_err(failed)
         })?;
         check_weights(&weights, &data)?;
         let program = self.store.converted(&self.identity, &program_piece(&program_words), |out| {
-            out.write_all(&program_file).map_err(Failure::new)
+            out.write_all(&program_file).map_err(|error| Error::storage(self.store.root(), error))
         })?;
-        bar.finish_and_clear();
         Ok(self.located(program, weights))
     }
 
     /// Says what is made and why; a program for weights that are here is made too quickly to speak of.
-    fn announce(&self, found: &(Found, Found)) -> Result<(), Failure> {
+    fn announce(&self, found: &(Found, Found), progress: &dyn Progress) -> Result<()> {
         let name = &self.name;
+        let says = |words: String| progress.tell(Event::Says(&words));
         match found {
             (Found::Damaged, _) | (_, Found::Damaged) => {
-                complain(&format!("what was converted from {name} is damaged; converting it again\n"));
+                says(format!("what was converted from {name} is damaged; converting it again"));
             }
             (_, Found::Whole(_)) => {}
             _ if self.store.has_other_formats(&self.identity, FORMAT)? => {
-                complain(&format!("another version has converted {name}; converting it anew\n"));
+                says(format!("another version has converted {name}; converting it anew"));
             }
-            _ => complain(&format!("converting {name}; this is done once\n")),
+            _ => says(format!("converting {name}; this is done once")),
         }
         Ok(())
     }
 
-    fn look(&self) -> Result<(Found, Found), Failure> {
+    fn look(&self) -> Result<(Found, Found)> {
         let (program, weights) = (program_words(&self.options), weights_words(&self.options));
         let program = self.store.conversion(&self.identity, &program_piece(&program))?;
         Ok((program, self.store.conversion(&self.identity, &weights_piece(&weights))?))
@@ -129,13 +132,15 @@ impl<'a> Conversion<'a> {
 }
 
 /// A program must find every weight that it reads, as long as it takes it to be.
-fn check_weights(path: &Path, wanted: &DataWriter<'_>) -> Result<(), Failure> {
-    let found = Ptd::open(path, &Limits::own()).map_err(|error| Failure::in_file(path, error))?;
+fn check_weights(path: &Path, wanted: &DataWriter<'_>) -> Result<()> {
+    let found = Ptd::open(path, &Limits::own()).map_err(|error| Error::in_file(path, error))?;
     let fits = |(key, bytes)| found.named(key).is_some_and(|data| data.bytes.len() as u64 == bytes);
     match wanted.entries().all(fits) {
         true => Ok(()),
-        false => Err(Failure::in_file(path, "these are not the weights of this model")
-            .hint("`pteron rm --converted` clears the way for a new conversion")),
+        false => {
+            let message = format!("{}: {}", path.display(), Lack::Weights);
+            Err(Error::Damaged(Reason::new(message).by(Lack::Weights)))
+        }
     }
 }
 
@@ -164,25 +169,35 @@ fn program_words(options: &ExportOptions) -> String {
     format!("program, {logits}, {activations}, quantised {quantization}")
 }
 
-fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions, Failure> {
+fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions> {
     let mut options = ExportOptions { logits: wanted.logits, ..ExportOptions::default() };
     if let Some(name) = &asked.activations {
         options.activations = DType::from_name(name)
-            .ok_or_else(|| Failure::new(format!("the registry asks for activations of `{name}`")))?;
+            .ok_or_else(|| Error::invalid(format_args!("the registry asks for activations of `{name}`")))?;
     }
     if let Some(scheme) = &asked.quantize {
-        let scheme: Packing = scheme.parse().map_err(Failure::new)?;
+        let scheme: Packing = scheme.parse().map_err(Error::invalid)?;
         let group = asked.group_size.map(|size| size as usize);
         options.quantization = Quantization { scheme: Some(scheme), group, ..Quantization::default() };
     }
     Ok(options)
 }
 
-/// A bar on standard error; hidden where that is no terminal.
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// A file that is written as long as somebody wants it.
+struct Wanting<'w> {
+    out: &'w mut dyn Write,
+    cancel: &'w Cancel,
+}
+
+impl Write for Wanting<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.cancel.is_cancelled() {
+            true => Err(io::Error::other("cancelled")),
+            false => self.out.write(bytes),
+        }
     }
-    let style = ProgressStyle::with_template("{bar:20} {bytes} of {total_bytes}, {eta} left");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }

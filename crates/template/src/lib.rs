@@ -53,7 +53,7 @@ pub struct RenderInput {
     pub tools: Value,
     /// Whether the text shall end with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Tokens by name, as [`named_tokens`](crate::tokenizer::Tokenizer::named_tokens) gives them.
+    /// Tokens by name, such as `bos_token`.
     pub tokens: BTreeMap<String, String>,
     /// What `strftime_now` sees.
     pub now: LocalTime,
@@ -72,7 +72,7 @@ pub struct Rendered {
 
 impl Rendered {
     /// A text that no template wrote.
-    pub(crate) fn heard(text: String) -> Rendered {
+    pub fn heard(text: String) -> Rendered {
         Rendered { heard: std::iter::once(0..text.len()).collect(), text }
     }
 }

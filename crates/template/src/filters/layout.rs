@@ -1,12 +1,12 @@
 //! Filters that lay texts out: lines of a width, values as Python's `pprint` shows them, sizes of files.
 
-use crate::template::budget::Fault;
-use crate::template::call::{Given, integer, text};
-use crate::template::interpreter::Interpreter;
-use crate::template::lexer::is_space;
-use crate::template::strings::split_lines;
-use crate::template::text::{Text, Written};
-use crate::template::value::Value;
+use crate::budget::Fault;
+use crate::call::{Given, integer, text};
+use crate::interpreter::Interpreter;
+use crate::lexer::is_space;
+use crate::strings::split_lines;
+use crate::text::{Text, Written};
+use crate::value::Value;
 
 /// Columns of `pprint`.
 const PRETTY_WIDTH: usize = 80;

@@ -1,13 +1,13 @@
 //! Filters that give texts.
 
-use crate::template::budget::Fault;
-use crate::template::call::name_value;
-use crate::template::call::{Given, integer, required, text};
-use crate::template::interpreter::Interpreter;
-use crate::template::lexer::is_space;
-use crate::template::strings::{Align, capitalize};
-use crate::template::text::{Text, Written};
-use crate::template::value::Value;
+use crate::budget::Fault;
+use crate::call::name_value;
+use crate::call::{Given, integer, required, text};
+use crate::interpreter::Interpreter;
+use crate::lexer::is_space;
+use crate::strings::{Align, capitalize};
+use crate::text::{Text, Written};
+use crate::value::Value;
 
 impl Interpreter<'_> {
     pub(super) fn text_filter(&mut self, name: &str, value: &Value, given: Given) -> Result<Value, Fault> {

@@ -1,9 +1,9 @@
 //! Filters that give numbers.
 
-use crate::template::budget::Fault;
-use crate::template::call::{Given, integer};
-use crate::template::interpreter::Interpreter;
-use crate::template::value::Value;
+use crate::budget::Fault;
+use crate::call::{Given, integer};
+use crate::interpreter::Interpreter;
+use crate::value::Value;
 
 impl Interpreter<'_> {
     pub(super) fn number_filter(&mut self, name: &str, value: &Value, given: Given) -> Result<Value, Fault> {

@@ -1,10 +1,10 @@
 //! Filters over things that can be walked through.
 
-use crate::template::budget::Fault;
-use crate::template::call::{Given, integer, required};
-use crate::template::interpreter::Interpreter;
-use crate::template::text::{Text, Written};
-use crate::template::value::Value;
+use crate::budget::Fault;
+use crate::call::{Given, integer, required};
+use crate::interpreter::Interpreter;
+use crate::text::{Text, Written};
+use crate::value::Value;
 use std::cmp::Ordering;
 
 impl Interpreter<'_> {
@@ -129,7 +129,7 @@ impl Interpreter<'_> {
                 let mut sum = start.unwrap_or(Value::Int(0));
                 for item in &self.walk(value)?.values {
                     let item = self.by_attribute(item, attribute.as_ref())?;
-                    sum = self.arithmetic(crate::template::ast::Operator::Add, &sum, &item)?;
+                    sum = self.arithmetic(crate::ast::Operator::Add, &sum, &item)?;
                 }
                 Ok(sum)
             }

@@ -1,0 +1,61 @@
+//! What a program carries beside its methods: its tokenizer, its chat template, how its publisher wants tokens chosen, and
+//! what it is as a speech model.
+
+use crate::error::{Error, Reason, Result};
+use crate::form;
+use pteron_companion::{SPEECH, Speech, Whisper};
+use pteron_format::Limits;
+use pteron_format::bpte::Bpte;
+use pteron_format::map::MappedFile;
+use pteron_format::pte::Pte;
+use pteron_llm::tokenizer::Tokenizer;
+use pteron_llm::{LlmError, Suggested, Voice};
+use pteron_template::LocalTime;
+use std::path::Path;
+
+/// The tables of a program's file.
+pub(crate) fn pte(path: &Path) -> Result<Pte> {
+    if form::check(path, form::Wanted::Program)? == form::Form::Data {
+        let message = format!("{}: external data, not a program", path.display());
+        return Err(Error::Unsupported(Reason::new(message)));
+    }
+    let read = || {
+        let limits = Limits::own();
+        let bytes = MappedFile::open(path, &limits)?.to_bytes();
+        match Bpte::recognises(&bytes) {
+            true => Ok(Bpte::read(bytes, &limits)?.pte),
+            false => Pte::read(bytes, &limits),
+        }
+    };
+    read().map_err(|error| Error::in_file(path, error))
+}
+
+/// A tokenizer in a file of its own.
+pub(crate) fn tokenizer(path: &Path) -> Result<Tokenizer> {
+    Ok(Tokenizer::open(path).map_err(LlmError::from)?)
+}
+
+/// How a program hears and speaks, and the settings that it carries; a tokenizer that is given wins over its own.
+pub(crate) fn voice(pte: &Pte, given: Option<Tokenizer>) -> Result<(Option<Voice>, Suggested)> {
+    let tokenizer = match given {
+        Some(given) => Some(given),
+        None => Voice::tokenizer_inside(pte)?,
+    };
+    let suggested = Voice::suggested_inside(pte);
+    let Some(tokenizer) = tokenizer else { return Ok((None, suggested)) };
+    let template = Voice::template_inside(pte)?;
+    let voice = Voice { template, now: LocalTime::utc_now(), ..Voice::new(tokenizer) };
+    Ok((Some(voice), suggested))
+}
+
+/// What a program says of itself as a speech model.
+pub(crate) fn speech(path: &Path, pte: &Pte) -> Result<Option<Whisper>> {
+    let Some(json) = pte.named(SPEECH) else { return Ok(None) };
+    match serde_json::from_slice(&json) {
+        Ok(Speech::Whisper(info)) => Ok(Some(info)),
+        Err(error) => {
+            let message = format!("{}: {SPEECH}: {error}", path.display());
+            Err(Error::Damaged(Reason::new(message).by(error)))
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which backend runs a program, and how: choices flow in, the runtime's options flow out.
+
+use crate::error::{Error, Reason, Result};
+use crate::machine;
+use crate::mlx::{self, MlxSettings};
+use pteron_cpu::{Cpu, Path, RunMemory};
+use pteron_format::Limits;
+use pteron_runtime::registry::backend_name;
+use pteron_runtime::{Options, Placement, Precision};
+use std::sync::Arc;
+
+/// Files beyond this stay mapped unless somebody says otherwise: the copy of larger ones keeps people waiting for the
+/// first token, which a few per cent at the tokens behind it do not make up for.
+const COPIED_UP_TO: u64 = 4 << 30;
+
+/// What is chosen; `None` leaves a choice to the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Engine {
+    /// The backend, with the number of a device where it has several.
+    pub backend: Option<String>,
+    /// The vector path of the cpu backend.
+    pub cpu: Option<String>,
+    /// Threads of the cpu backend.
+    pub threads: Option<usize>,
+    /// Whether each value of a run has memory of its own, to look for faults in plans.
+    pub separate_memory: bool,
+    /// How closely results follow the program's own types.
+    pub precision: Option<Precision>,
+    /// Whether a session's numbers may not depend on those that run together with it.
+    pub batch_invariant: bool,
+    /// Where weights live.
+    pub placement: Option<Placement>,
+    /// Whether a file may take little, as one of unknown origin.
+    pub untrusted: bool,
+    /// Where MLX is found, and how it is used.
+    pub mlx: MlxSettings,
+}
+
+impl Engine {
+    /// What files and runs are held to.
+    pub fn limits(&self) -> Limits {
+        if self.untrusted {
+            return Limits::untrusted();
+        }
+        let own = Limits::own();
+        // Beyond the memory there is, the system would end the process without a word.
+        let all = machine::memory().map_or(own.live_bytes, |(all, _)| all);
+        Limits { live_bytes: own.live_bytes.min(all).max(Limits::untrusted().live_bytes), ..own }
+    }
+
+    /// How a program is loaded; `precision` is taken where none is chosen.
+    pub fn options(&self, precision: Precision) -> Result<Options> {
+        let mut options =
+            Options { backend: self.backend.clone(), limits: self.limits(), ..Options::default() };
+        options.registry.add(Arc::new(self.cpu()?));
+        let named = self.backend.as_deref().map(backend_name);
+        mlx::add(&mut options.registry, named, &self.mlx)
+            .map_err(|problem| Error::Unsupported(Reason::new(problem)))?;
+        options.precision = self.precision.unwrap_or(precision);
+        options.batch_invariant = self.batch_invariant;
+        let free = || machine::memory().map_or(0, |(_, free)| free);
+        options.placement =
+            self.placement.unwrap_or_else(|| Placement::CopyUpTo(COPIED_UP_TO.min(free() / 2)));
+        let target = options.registry.resolve(options.backend.as_deref())?;
+        tracing::info!(backend = target.name(), device = target.device.name, precision = ?options.precision, placement = ?options.placement);
+        Ok(options)
+    }
+
+    /// Threads that the cpu backend has.
+    pub fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(cores)
+    }
+
+    fn cpu(&self) -> Result<Cpu> {
+        let (threads, cores) = (self.threads(), cores());
+        if threads > cores {
+            tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
+        }
+        let unknown = |error: pteron_cpu::PathError| Error::Unsupported(Reason::new(&error));
+        let path = self.cpu.as_deref().map(Path::parse).transpose().map_err(unknown)?;
+        let memory = if self.separate_memory { RunMemory::Separate } else { RunMemory::Planned };
+        Ok(Cpu::new(threads, path).map_err(unknown)?.with_memory(memory))
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,194 @@
+//! What a model is asked for by: a program, something that can be made into one, or a name. What is made is kept, so that
+//! the second start needs neither the network nor the work.
+
+use crate::convert::Conversion;
+use crate::error::{Error, Lack, Reason, Result};
+use crate::form::{self, Form};
+use crate::home::Home;
+use crate::options::Source;
+use crate::progress::{Cancel, Progress};
+use pteron_checkpoint::gguf;
+use pteron_models::Logits;
+use pteron_registry::{Export, FileKind, Identity, Store};
+use pteron_runtime::Options;
+use std::path::{Path, PathBuf};
+
+/// What a program shall be like where it is still to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose logits it gives.
+    pub logits: Logits,
+    /// How a file or folder becomes a program that nothing else is said of.
+    pub export: Export,
+}
+
+/// A program, and where the rest of it is.
+#[derive(Clone, Debug)]
+pub struct Located {
+    /// What whoever asked for it calls the model.
+    pub name: String,
+    /// The `.pte` file.
+    pub program: PathBuf,
+    /// The `.ptd` file with its weights, where they are not in it.
+    pub weights: Option<PathBuf>,
+    /// What it was converted from, and where that is kept.
+    pub source: Option<(Store, Identity)>,
+}
+
+impl Located {
+    fn file(program: PathBuf, name: &str) -> Located {
+        Located { name: name.to_owned(), program, weights: None, source: None }
+    }
+
+    /// An error in words of whoever named the model: where its files are kept is of no use to them.
+    pub fn named(&self, error: Error) -> Error {
+        let files = self.data().into_iter().chain([&*self.program]);
+        files.fold(error, |error, file| error.naming(file, &self.name))
+    }
+
+    /// Files that go with the program.
+    pub fn data(&self) -> Vec<&Path> {
+        self.weights.iter().map(PathBuf::as_path).collect()
+    }
+
+    /// Takes a conversion away that is not as it was written, so that it is made again; whether it was.
+    pub fn mend(&self) -> Result<bool> {
+        let Some((store, source)) = &self.source else { return Ok(false) };
+        Ok(store.mend(source)?)
+    }
+}
+
+/// Where models are looked for, and who is told of it.
+pub struct Finder<'f> {
+    /// Models with names, and what was converted; opened for what is named, where that needs it.
+    pub home: &'f dyn Fn(&str) -> Result<Home>,
+    /// The backends that there are.
+    pub options: &'f Options,
+    /// Who is told.
+    pub progress: &'f dyn Progress,
+    /// Who may want it no more.
+    pub cancel: &'f Cancel,
+}
+
+impl Finder<'_> {
+    /// The program of whatever is meant.
+    pub fn find(&self, source: &Source, wanted: &Wanted) -> Result<Located> {
+        self.cancel.check()?;
+        match source {
+            Source::Usual => self.named(None, wanted),
+            Source::Named(name) if Path::new(name).exists() => self.at(Path::new(name), wanted),
+            Source::Named(name) if looks_like_a_path(name) => Err(nothing_at(name)),
+            Source::Named(name) => self.named(Some(name), wanted),
+            Source::Path(path) if path.exists() => self.at(path, wanted),
+            Source::Path(path) => Err(nothing_at(&path.display().to_string())),
+        }
+    }
+
+    /// The program of a file or folder.
+    fn at(&self, path: &Path, wanted: &Wanted) -> Result<Located> {
+        match kind(path)? {
+            FileKind::Pte | FileKind::Safetensors => {
+                Ok(Located::file(path.to_owned(), &path.display().to_string()))
+            }
+            FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
+                let store = (self.home)(&path.display().to_string())?.store;
+                let conversion = Conversion::new(&store, path, identity(path)?, &wanted.export, wanted)?;
+                conversion.converted(self.progress, self.cancel)
+            }
+        }
+    }
+
+    /// The program of a model that the registry knows; fetched and converted the first time.
+    fn named(&self, name: Option<&str>, wanted: &Wanted) -> Result<Located> {
+        let home = (self.home)(name.unwrap_or("the default model"))?;
+        let resolution = home.resolve(name, self.options.backend.as_deref(), &self.present())?;
+        let name = name.unwrap_or(&resolution.model.name);
+        let installed = home.fetch(resolution.variant, self.progress)?;
+        match resolution.variant.kind {
+            FileKind::Pte => Ok(Located::file(installed.path, name)),
+            FileKind::Safetensors => Err(Error::lacks(name, Lack::Speaker)),
+            FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
+                let identity = Identity::of_installed(&installed);
+                let export = &resolution.variant.export;
+                let conversion = Conversion::new(&home.store, &installed.path, identity, export, wanted)?;
+                conversion.called(name).converted(self.progress, self.cancel)
+            }
+        }
+    }
+
+    /// The files of a model that the registry knows, fetched the first time, as they were published; with what they are.
+    pub fn source(&self, name: &str) -> Result<(PathBuf, FileKind)> {
+        self.cancel.check()?;
+        let home = (self.home)(name)?;
+        let resolution = home.resolve(Some(name), self.options.backend.as_deref(), &self.present())?;
+        Ok((home.fetch(resolution.variant, self.progress)?.path, resolution.variant.kind))
+    }
+
+    /// A path as it is, or the files behind a name, fetched the first time.
+    pub fn published(&self, model: &str) -> Result<PathBuf> {
+        let path = Path::new(model);
+        if path.exists() || looks_like_a_path(model) {
+            return Ok(path.to_owned());
+        }
+        Ok(self.source(model)?.0)
+    }
+
+    /// The backends that there are, best first.
+    fn present(&self) -> Vec<&str> {
+        self.options.registry.backends().iter().map(|backend| backend.name()).collect()
+    }
+}
+
+/// An error about a path that leads nowhere.
+pub(crate) fn nothing_at(path: &str) -> Error {
+    Error::NotFound(Reason::new(format_args!("there is no file or folder {path}")))
+}
+
+/// What a checkpoint at a path is told by; all parts of a GGUF file count.
+pub fn identity(path: &Path) -> Result<Identity> {
+    Ok(Identity::of_paths(&gguf::files(path))?)
+}
+
+/// What lies at a path, told by what it says of itself; what is no model is refused in words of its own kind.
+pub fn kind(path: &Path) -> Result<FileKind> {
+    Ok(match form::check(path, form::Wanted::Model)? {
+        Form::Folder => FileKind::Folder,
+        Form::Gguf => FileKind::Gguf,
+        Form::Saved => FileKind::Pt,
+        _ => FileKind::Pte,
+    })
+}
+
+/// Names in the registry have neither separators nor the endings of files.
+pub fn looks_like_a_path(name: &str) -> bool {
+    let endings = [".pt", ".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
+    name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_names_are_told_apart() {
+        for path in ["model.pte", "./model", "a/b", "..", "x.gguf", "C:\\models\\x"] {
+            assert!(looks_like_a_path(path), "{path}");
+        }
+        for name in ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma4_e2b"] {
+            assert!(!looks_like_a_path(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_what_they_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.pte");
+        std::fs::write(&file, b"GGUF\x03\0\0\0").unwrap();
+        assert_eq!(kind(&file).unwrap(), FileKind::Gguf);
+        std::fs::write(&file, b"\0\x01").unwrap();
+        assert_eq!(kind(&file).unwrap(), FileKind::Pte);
+        std::fs::write(&file, b"GG").unwrap();
+        assert!(kind(&file).unwrap_err().to_string().contains("this is a text; wanted is a program"));
+        assert_eq!(kind(folder.path()).unwrap(), FileKind::Folder);
+    }
+}

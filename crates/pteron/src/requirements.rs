@@ -1,0 +1,198 @@
+//! What a model needs, before it is fetched, converted or loaded.
+
+use crate::convert::Conversion;
+use crate::error::{Error, Reason, Result};
+use crate::find::{self, Located, Wanted};
+use crate::machine::size;
+use crate::options::{OpenOptions, Source};
+use pteron_checkpoint::{Checkpoint, Export};
+use pteron_format::Limits;
+use pteron_ir::{Op, Type};
+use pteron_registry::{FileKind, Identity};
+use pteron_runtime::{Options, Precision, Program};
+use pteron_tensor::DType;
+use std::path::Path;
+
+/// Memory that a model takes at its largest, in bytes.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = pteron::tiny::talking(folder.path())?;
+/// # let path = path.as_path();
+/// let needs = pteron::requirements(path, &pteron::OpenOptions::default())?;
+/// println!("{} bytes for the weights, {} for each conversation", needs.weights, needs.state);
+/// assert!(needs.total() > needs.weights && !needs.is_estimate);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requirements {
+    /// The weights, which all conversations share.
+    pub weights: u64,
+    /// Buffers and caches of one conversation, when its context is full.
+    pub state: u64,
+    /// What each position of the context adds to these; 0 where all of it is there from the start.
+    pub state_per_token: u64,
+    /// What the largest run holds beside them.
+    pub run: u64,
+    /// Bytes that are to be fetched first, where they are known.
+    pub download: Option<u64>,
+    /// Whether the model is still to be fetched or converted, so that the size of its weights is all that is known.
+    pub is_estimate: bool,
+}
+
+impl Requirements {
+    /// All of it, with one conversation.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = pteron::tiny::talking(folder.path())?;
+    /// let needs = pteron::requirements(path.as_path(), &pteron::OpenOptions::default())?;
+    /// assert_eq!(needs.total(), needs.weights + needs.state + needs.run);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.state).saturating_add(self.run)
+    }
+}
+
+/// What a model needs. Nothing is fetched, converted or loaded for the answer.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = pteron::tiny::talking(folder.path())?;
+/// # let path = path.as_path();
+/// use pteron::OpenOptions;
+///
+/// let short = pteron::requirements(path, &OpenOptions::default().context(64))?;
+/// let long = pteron::requirements(path, &OpenOptions::default().context(128))?;
+/// assert_eq!(long.state - short.state, 64 * long.state_per_token);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// When there is no such model, or it cannot be run here.
+pub fn requirements(source: impl Into<Source>, options: &OpenOptions) -> Result<Requirements> {
+    let wanted = options.wanted();
+    match &source.into() {
+        Source::Usual => of_name(None, options, &wanted),
+        Source::Named(name) if Path::new(name).exists() => of_path(Path::new(name), options, &wanted),
+        Source::Named(name) if find::looks_like_a_path(name) => Err(find::nothing_at(name)),
+        Source::Named(name) => of_name(Some(name), options, &wanted),
+        Source::Path(path) if path.exists() => of_path(path, options, &wanted),
+        Source::Path(path) => Err(find::nothing_at(&path.display().to_string())),
+    }
+}
+
+fn of_path(path: &Path, options: &OpenOptions, wanted: &Wanted) -> Result<Requirements> {
+    if matches!(find::kind(path)?, FileKind::Pte | FileKind::Safetensors) {
+        return of_program(path, &[], options.context);
+    }
+    let home = options.open_home()?;
+    let identity = find::identity(path)?;
+    of_conversion(&Conversion::new(&home.store, path, identity, &wanted.export, wanted)?, path, options)
+}
+
+fn of_name(name: Option<&str>, options: &OpenOptions, wanted: &Wanted) -> Result<Requirements> {
+    let home = options.open_home()?;
+    let runtime = options.engine.options(Precision::Fast)?;
+    let present: Vec<&str> = runtime.registry.backends().iter().map(|backend| backend.name()).collect();
+    let resolution = home.resolve(name, runtime.backend.as_deref(), &present)?;
+    let variant = resolution.variant;
+    let Some(here) = home.store.installed(variant)? else {
+        let (weights, download) = (variant.size.unwrap_or(0), variant.size);
+        return Ok(Requirements { weights, download, is_estimate: true, ..Requirements::default() });
+    };
+    if matches!(variant.kind, FileKind::Pte | FileKind::Safetensors) {
+        return of_program(&here.path, &[], options.context);
+    }
+    let identity = Identity::of_installed(&here);
+    let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export, wanted)?;
+    of_conversion(&conversion, &here.path, options)
+}
+
+/// The program that was made of a checkpoint, or else the weights that one will have.
+fn of_conversion(conversion: &Conversion<'_>, path: &Path, options: &OpenOptions) -> Result<Requirements> {
+    if let Some(found) = conversion.find()? {
+        return of_program(&found.program, &found.data(), options.context);
+    }
+    let checkpoint = Checkpoint::open(path)?;
+    let weights = Export::new(&checkpoint, conversion.options())?.weight_bytes();
+    Ok(Requirements { weights, is_estimate: true, ..Requirements::default() })
+}
+
+/// A program's own figures; nothing of its weights is read for them.
+fn of_program(path: &Path, data: &[&Path], context: Option<usize>) -> Result<Requirements> {
+    // The reference backend packs nothing, so that the file is mapped and no more.
+    // What it needs is told also where that is more than a limit.
+    let options =
+        Options { backend: Some("reference".to_owned()), limits: Limits::own(), ..Options::default() };
+    let program = Program::open(path, data, &options)?;
+    let mut run = 0;
+    for method in program.methods() {
+        run = run.max(program.run_bytes(&method.name)?.unwrap_or(0));
+    }
+    let (per_token, off_graph) = cache_bytes(&program, context);
+    let (stored, derived) = program.weights().bytes();
+    Ok(Requirements {
+        weights: stored.saturating_add(derived),
+        state: program.state_bytes().saturating_add(off_graph),
+        state_per_token: per_token,
+        run,
+        ..Requirements::default()
+    })
+}
+
+/// What a position adds to caches outside the graph, and what all of them take.
+fn cache_bytes(program: &Program, context: Option<usize>) -> (u64, u64) {
+    let Some(spec) = program.cache_spec().filter(|_| program.needs_cache()) else { return (0, 0) };
+    let capacity = context.unwrap_or(spec.capacity);
+    let element = spec.dtype.or_else(|| key_dtype(program)).map_or(4, |dtype| dtype.size());
+    spec.layers.iter().fold((0, 0), |(per_token, all): (u64, u64), layer| {
+        let position = (layer.kv_heads * layer.head_dim).saturating_mul(2 * element) as u64;
+        let slots = layer.window.map_or(capacity, |window| window + spec.max_write.unwrap_or(window));
+        let layer_bytes = position.saturating_mul(slots.min(capacity) as u64);
+        // A window is full soon, and grows no more.
+        let more = if layer.window.is_none() { position } else { 0 };
+        (per_token.saturating_add(more), all.saturating_add(layer_bytes))
+    })
+}
+
+/// The dtype of what is kept, where only the graph says it.
+pub fn key_dtype(program: &Program) -> Option<DType> {
+    let mut found = None;
+    for delegate in program.methods().iter().flat_map(|method| &method.delegates) {
+        let graph = &delegate.module.main;
+        graph.for_each_node(|node, _| {
+            if let Op::UpdateAndAttend { k, .. } = &node.op
+                && let Some(Type::Tensor(tensor)) = graph.ty(*k)
+            {
+                found = found.or(Some(tensor.dtype));
+            }
+        });
+    }
+    found
+}
+
+/// An error if a program needs more than it may have.
+pub(crate) fn check(found: &Located, context: Option<usize>, limit: u64) -> Result<()> {
+    let needs = of_program(&found.program, &found.data(), context)?;
+    if needs.total() <= limit {
+        return Ok(());
+    }
+    let Requirements { weights, state, run, .. } = needs;
+    let what = format!(
+        "{} needs {}: weights {}, caches {}, one run {}",
+        found.program.display(),
+        size(needs.total()),
+        size(weights),
+        size(state),
+        size(run)
+    );
+    Err(too_large(needs.total(), limit, &what))
+}
+
+pub(crate) fn too_large(needed: u64, limit: u64, what: &str) -> Error {
+    let reason = Reason::new(format_args!("{what}; the limit is {}", size(limit)));
+    Error::NotEnoughMemory { needed, limit, reason }
+}

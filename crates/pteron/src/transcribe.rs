@@ -1,0 +1,478 @@
+//! What is said in sound: a speech model by path or name, sound in, text with times out.
+
+use crate::carried;
+use crate::error::{Error, Lack, Reason, Result};
+use crate::find::{Located, Wanted};
+use crate::options::{OpenOptions, Source, setters};
+use crate::progress::{Cancel, Event};
+use pteron_llm::tokenizer::Tokenizer;
+use pteron_registry::Export;
+use pteron_runtime::{Options, Precision, Program};
+use pteron_speech::SpeechError;
+use pteron_speech::sound::{RATE, RawFormat, SampleKind, Sound, SoundError};
+use pteron_speech::voice::{Border, Silero, Spoken, VoiceOptions};
+use pteron_speech::whisper::features::{Ceiling, Features, Samples};
+use pteron_speech::whisper::transcribe::Event as Step;
+use pteron_speech::whisper::{Language, Segment, Settings, Task, WhisperProgram, Word};
+use std::fmt;
+use std::io::{Cursor, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// How matrices of a Whisper are packed unless somebody says otherwise.
+pub const SPEECH_SCHEME: &str = "8w";
+
+/// The programs of ExecuTorch's export, in the order of their use.
+const PARTS: [&str; 3] = ["encoder.pte", "cross_kv.pte", "decoder.pte"];
+/// Where its export puts the tokenizer.
+const PROCESSOR: &str = "processor";
+
+/// The name of the network that hears voices.
+const VOICES: &str = "silero-vad";
+/// Larger than its file.
+const LARGEST_VOICES: u64 = 16 << 20;
+
+/// Sound that is looked through for its loudest before it is transcribed; of longer ones the rest is taken as it comes.
+const LOOKED_THROUGH: u64 = 30 * 60 * RATE as u64;
+
+/// How sound becomes text.
+///
+/// ```
+/// let options = pteron::TranscribeOptions::default().language("de").translate(true).words(true);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TranscribeOptions {
+    language: Option<String>,
+    translate: bool,
+    prompt: Option<String>,
+    forgets: bool,
+    temperatures: Vec<f32>,
+    words: bool,
+    cancel: Cancel,
+}
+
+setters! { TranscribeOptions:
+    /// The language that is spoken, such as `en` or `de`; without, the model tells by the first 30 seconds.
+    language(code: impl Into<String>) language = Some(code.into()), "\"en\"";
+    /// Whether it is translated into English.
+    translate(translate: bool) translate = translate, "true";
+    /// Names and words that may be said, or what was said before.
+    prompt(text: impl Into<String>) prompt = Some(text.into()), "\"Pteron, llama\"";
+    /// Whether every window begins anew, without the text before it.
+    forget(forget: bool) forgets = forget, "true";
+    /// Temperatures that are tried until a text will do; without, 0 to 1 in steps of 0.2.
+    temperatures(temperatures: Vec<f32>) temperatures = temperatures, "vec![0.0]";
+    /// Whether the time of every word is found.
+    words(words: bool) words = words, "true";
+    /// Ends the transcript, within a window of 30 seconds, when it is cancelled.
+    cancel(cancel: &Cancel) cancel = cancel.clone(), "&pteron::Cancel::default()";
+}
+
+impl TranscribeOptions {
+    fn settings(&self) -> Settings {
+        let own = Settings::default();
+        Settings {
+            task: if self.translate { Task::Translate } else { Task::Transcribe },
+            language: self.language.clone().map_or(Language::Detected, Language::Known),
+            prompt: self.prompt.clone(),
+            conditioned: !self.forgets,
+            temperatures: match self.temperatures.is_empty() {
+                true => own.temperatures,
+                false => self.temperatures.clone(),
+            },
+            words: self.words,
+            ..own
+        }
+    }
+}
+
+/// Sound to be transcribed.
+///
+/// ```
+/// use pteron::Audio;
+///
+/// let file = Audio::File("interview.mp3".into());
+/// let silence = Audio::Samples { samples: vec![0.0; 44_100], rate: 44_100 };
+/// ```
+#[non_exhaustive]
+pub enum Audio {
+    /// A file: WAV, FLAC, MP3, OGG Vorbis, M4A and more, told by its content.
+    File(PathBuf),
+    /// Samples of one channel, each from -1 to 1.
+    Samples {
+        /// The samples.
+        samples: Vec<f32>,
+        /// How many make a second.
+        rate: u32,
+    },
+    /// Samples without a header, which come once, as a microphone gives them.
+    Stream(Box<dyn Read + Send>, RawFormat),
+}
+
+impl fmt::Debug for Audio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Audio::File(path) => f.debug_tuple("File").field(path).finish(),
+            Audio::Samples { samples, rate } => write!(f, "Samples({} at {rate})", samples.len()),
+            Audio::Stream(_, format) => f.debug_tuple("Stream").field(format).finish(),
+        }
+    }
+}
+
+impl From<&Path> for Audio {
+    fn from(path: &Path) -> Audio {
+        Audio::File(path.to_owned())
+    }
+}
+
+/// What is found on the way through a sound, in its order.
+///
+/// ```
+/// # use pteron::Heard;
+/// let show = |heard: Heard<'_>| match heard {
+///     Heard::Segment(segment) => println!("{:.1} s:{}", segment.start, segment.text),
+///     Heard::Until { seconds, .. } => println!("{seconds:.0} s"),
+///     _ => {}
+/// };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Heard<'e> {
+    /// It begins; so many seconds long, where its file says so.
+    Begins(Option<f64>),
+    /// The language is known.
+    Language(&'e str),
+    /// A stretch of what was said.
+    Segment(&'e Segment),
+    /// All has been heard up to here.
+    Until {
+        /// Seconds of the sound.
+        seconds: f64,
+    },
+}
+
+/// What was said.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let model = pteron::tiny::hearing(folder.path())?;
+/// # let options = pteron::OpenOptions::default().home(folder.path());
+/// use pteron::{Audio, TranscribeOptions, Transcriber};
+///
+/// let mut transcriber = Transcriber::open(model.as_path(), options)?;
+/// let sound = Audio::Samples { samples: vec![0.1; 16_000], rate: 16_000 };
+/// let transcript = transcriber.transcribe(sound, &TranscribeOptions::default(), |_| {})?;
+/// assert_eq!((transcript.text().as_str(), transcript.duration), ("A", 1.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Transcript {
+    /// The language that is spoken.
+    pub language: String,
+    /// Stretches with their times.
+    pub segments: Vec<Segment>,
+    /// Seconds of sound.
+    pub duration: f64,
+    /// Whether the sound stops in its middle.
+    pub is_cut_off: bool,
+}
+
+impl Transcript {
+    /// All that was said.
+    ///
+    /// ```
+    /// assert_eq!(pteron::Transcript::default().text(), "");
+    /// ```
+    pub fn text(&self) -> String {
+        let whole: String = self.segments.iter().map(|segment| segment.text.as_str()).collect();
+        whole.trim().to_owned()
+    }
+}
+
+/// A speech model that writes down what is said.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let model = pteron::tiny::hearing(folder.path())?;
+/// # let source = model.as_path();
+/// # let home = folder.path();
+/// use pteron::{OpenOptions, Transcriber};
+///
+/// let transcriber = Transcriber::open(source, OpenOptions::default().home(home))?;
+/// assert!(!transcriber.tells_word_times());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Transcriber {
+    name: String,
+    program: WhisperProgram,
+    tokenizer: Tokenizer,
+    voices: Option<Silero>,
+}
+
+impl Transcriber {
+    /// Opens a speech model: a program, a Whisper as Hugging Face or OpenAI publish it (converted once, in 8 bits, and kept),
+    /// a folder that ExecuTorch's exporter wrote, or one that the registry knows by its name.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let model = pteron::tiny::hearing(folder.path())?;
+    /// let options = pteron::OpenOptions::default().home(folder.path());
+    /// let transcriber = pteron::Transcriber::open(model.as_path(), options)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::open`](crate::Model::open).
+    pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Transcriber> {
+        let source = source.into();
+        let runtime = options.engine.options(Precision::Fast)?;
+        let folder = match &source {
+            Source::Named(name) => Some(Path::new(name)),
+            Source::Path(path) => Some(path.as_path()),
+            Source::Usual => None,
+        };
+        let has_parts = |folder: &&Path| PARTS.iter().all(|part| folder.join(part).is_file());
+        if let Some(folder) = folder.filter(has_parts) {
+            options.cancel.check()?;
+            return parts(folder, &options, &runtime);
+        }
+        let export = Export {
+            quantize: Some(SPEECH_SCHEME.to_owned()),
+            activations: Some("f32".to_owned()),
+            ..Export::default()
+        };
+        let wanted = Wanted { export, ..options.wanted() };
+        options.finding(&runtime, |finder| {
+            let open = |found: &Located| whole(found, &options, &runtime).map_err(|error| found.named(error));
+            let found = finder.find(&source, &wanted)?;
+            match open(&found) {
+                Err(Error::Cancelled) => Err(Error::Cancelled),
+                // A conversion that was damaged is made again, once.
+                Err(_) if found.mend()? => open(&finder.find(&source, &wanted)?),
+                opened => opened,
+            }
+        })
+    }
+
+    /// Leaves silence out from now on: the network that hears voices (1.2 MB) is fetched the first time.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let model = pteron::tiny::hearing(folder.path())?;
+    /// let options = pteron::OpenOptions::default().home(folder.path());
+    /// let mut transcriber = pteron::Transcriber::open(model.as_path(), options.clone())?;
+    /// # let cancel = pteron::Cancel::default();
+    /// # cancel.cancel();
+    /// # let options = options.cancel(&cancel);
+    /// if let Err(error) = transcriber.leave_out_silence(&options) {
+    ///     println!("silence is heard too: {error}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it cannot be fetched.
+    pub fn leave_out_silence(&mut self, options: &OpenOptions) -> Result<()> {
+        let runtime = options.engine.options(Precision::Fast)?;
+        let (path, _) = options.finding(&runtime, |finder| finder.source(VOICES))?;
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(&path);
+        let read = file.and_then(|file| file.take(LARGEST_VOICES).read_to_end(&mut bytes));
+        read.map_err(|error| Error::storage(&path, error))?;
+        self.voices = Some(Silero::read(&bytes).map_err(|error| in_file(&path, error))?);
+        Ok(())
+    }
+
+    /// Whether the model can tell the times of words.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let model = pteron::tiny::hearing(folder.path())?;
+    /// # let options = pteron::OpenOptions::default().home(folder.path());
+    /// let transcriber = pteron::Transcriber::open(model.as_path(), options)?;
+    /// assert!(!transcriber.tells_word_times());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tells_word_times(&self) -> bool {
+        self.program.aligns()
+    }
+
+    /// Writes down what is said in a sound; the listener is told of each stretch as it is found.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let model = pteron::tiny::hearing(folder.path())?;
+    /// # let options = pteron::OpenOptions::default().home(folder.path());
+    /// use pteron::{Audio, Heard, Transcriber};
+    ///
+    /// let mut transcriber = Transcriber::open(model.as_path(), options)?;
+    /// let sound = Audio::Samples { samples: vec![0.1; 16_000], rate: 16_000 };
+    /// transcriber.transcribe(sound, &Default::default(), |heard| {
+    ///     if let Heard::Segment(segment) = heard {
+    ///         println!("{}", segment.text);
+    ///     }
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the sound cannot be read, the model does not know the language, or a run fails.
+    pub fn transcribe(
+        &mut self,
+        audio: impl Into<Audio>,
+        options: &TranscribeOptions,
+        mut listener: impl FnMut(Heard<'_>),
+    ) -> Result<Transcript> {
+        if options.words && !self.program.aligns() {
+            return Err(Error::lacks(&self.name, Lack::WordTimes));
+        }
+        let audio = audio.into();
+        let file = if let Audio::File(path) = &audio { Some(path.clone()) } else { None };
+        let failed = |error: SpeechError| match (&error, &file) {
+            (SpeechError::Sound(_), Some(path)) => in_file(path, error),
+            _ => error.into(),
+        };
+        let info = self.program.info().clone();
+        let (sound, ceiling) = opened(audio, info.mels).map_err(failed)?;
+        listener(Heard::Begins(sound.seconds()));
+        let counted = &mut Counted { sound, samples: 0, cancel: &options.cancel };
+        let mut spoken = None;
+        let (samples, map): (&mut dyn Samples, _) = match &mut self.voices {
+            None => (counted, None),
+            Some(voices) => {
+                let spoken = spoken.insert(Spoken::new(counted, voices, VoiceOptions::default()));
+                let map = spoken.map();
+                (spoken, Some(map))
+            }
+        };
+        let original = |seconds: f64, border: Border| match &map {
+            Some(map) => map.borrow().original(seconds, border),
+            None => seconds,
+        };
+        let mut features = Features::new(samples, info.mels, ceiling);
+        let mut transcript = Transcript::default();
+        let settings = options.settings();
+        let mut transcriber =
+            pteron_speech::whisper::Transcriber::new(&mut self.program, &info, &self.tokenizer, settings)?;
+        let run = transcriber.run(&mut features, &mut |step| match step {
+            Step::Language(code, _) => {
+                transcript.language = code.to_owned();
+                listener(Heard::Language(code));
+            }
+            Step::Heard(seconds) => listener(Heard::Until { seconds: original(seconds, Border::End) }),
+            Step::Segment(segment) => {
+                let segment = in_sound(segment, &original);
+                listener(Heard::Segment(&segment));
+                transcript.segments.push(segment);
+            }
+        });
+        run.map_err(failed)?;
+        options.cancel.check()?;
+        transcript.duration = counted.samples as f64 / f64::from(RATE);
+        transcript.is_cut_off = counted.sound.is_cut_off();
+        Ok(transcript)
+    }
+}
+
+impl fmt::Debug for Transcriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transcriber").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Three programs, each with a `forward`.
+fn parts(folder: &Path, options: &OpenOptions, runtime: &Options) -> Result<Transcriber> {
+    let name = folder.display().to_string();
+    let open = |part: &str| Program::open(&folder.join(part), &[], runtime);
+    let programs = PARTS.iter().map(|part| open(part)).collect::<Result<Vec<_>, _>>()?;
+    let beside = [folder.join(PROCESSOR), folder.to_owned()];
+    let beside = beside.iter().map(|folder| folder.join("tokenizer.json")).find(|file| file.is_file());
+    let path = options.tokenizer.as_deref().or(beside.as_deref());
+    let tokenizer = carried::tokenizer(path.ok_or_else(|| Error::lacks(&name, Lack::Tokenizer))?)?;
+    let program = WhisperProgram::new(&programs, None).map_err(|error| no_speech(folder, error))?;
+    Ok(Transcriber { name, program, tokenizer, voices: None })
+}
+
+/// One program with all methods.
+fn whole(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Transcriber> {
+    options.cancel.check()?;
+    options.progress.tell(Event::Loading);
+    let path = &*found.program;
+    let pte = carried::pte(path)?;
+    let info = carried::speech(path, &pte)?;
+    let program = Program::open(path, &found.data(), runtime)?;
+    if program.method("encoder").is_err() {
+        let message = format!("{}: {}: it has no method `encoder`", path.display(), Lack::Speech);
+        return Err(Error::Unsupported(Reason::new(message).by(Lack::Speech)));
+    }
+    let given = options.tokenizer.as_deref().map(carried::tokenizer).transpose()?;
+    let (voice, _) = carried::voice(&pte, given)?;
+    let tokenizer = voice.ok_or_else(|| Error::lacks(&found.name, Lack::Tokenizer))?.tokenizer;
+    let program = WhisperProgram::new(&[program], info).map_err(|error| no_speech(path, error))?;
+    Ok(Transcriber { name: found.name.clone(), program, tokenizer, voices: None })
+}
+
+fn no_speech(path: &Path, error: SpeechError) -> Error {
+    Error::Unsupported(Reason::new(format_args!("{}: {error}", path.display())).by(error))
+}
+
+/// Sound from its beginning, and the loudest of it as far as that can be known.
+fn opened(audio: Audio, mels: usize) -> Result<(Sound, Ceiling), SpeechError> {
+    let twice = |sound: &dyn Fn() -> Result<Sound, SoundError>| {
+        let ceiling = Ceiling::of_beginning(&mut sound()?, mels, LOOKED_THROUGH)?;
+        Ok((sound()?, ceiling))
+    };
+    match audio {
+        Audio::File(path) => twice(&|| Sound::open(&path)),
+        Audio::Samples { samples, rate } => {
+            let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+            let format = RawFormat { kind: SampleKind::F32, rate, channels: 1 };
+            twice(&|| Sound::raw(Cursor::new(bytes.clone()), format))
+        }
+        Audio::Stream(stream, format) => Ok((Sound::raw(stream, format)?, Ceiling::of_stream())),
+    }
+}
+
+/// An error about a file, with its name.
+fn in_file(path: &Path, error: SpeechError) -> Error {
+    let message = format!("{}: {error}", path.display());
+    let is_missing =
+        matches!(&error, SpeechError::Sound(SoundError::Io(io)) if io.kind() == ErrorKind::NotFound);
+    let kind = if is_missing { Error::NotFound } else { Error::Damaged };
+    kind(Reason::new(message).by(error))
+}
+
+/// Sound that is counted on its way, and ends where nobody wants to hear more of it.
+struct Counted<'c> {
+    sound: Sound,
+    samples: u64,
+    cancel: &'c Cancel,
+}
+
+impl Samples for Counted<'_> {
+    fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
+        if self.cancel.is_cancelled() {
+            return Ok(false);
+        }
+        let before = out.len();
+        let goes_on = self.sound.read(out)?;
+        self.samples += (out.len() - before) as u64;
+        Ok(goes_on)
+    }
+}
+
+/// A segment with the times that it has in the sound.
+fn in_sound(segment: &Segment, original: &dyn Fn(f64, Border) -> f64) -> Segment {
+    let words = segment.words.iter().map(|word| Word {
+        text: word.text.clone(),
+        start: original(word.start, Border::Start),
+        end: original(word.end, Border::End),
+    });
+    Segment {
+        start: original(segment.start, Border::Start),
+        end: original(segment.end, Border::End),
+        words: words.collect(),
+        ..segment.clone()
+    }
+}

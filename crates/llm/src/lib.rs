@@ -10,6 +10,7 @@ mod generation;
 mod perplexity;
 mod program;
 pub mod sampler;
+mod schedule;
 mod signature;
 mod stats;
 mod stop;
@@ -27,6 +28,9 @@ pub use generate::{Answer, FinishReason, GenerateOptions, generate};
 pub use generation::{Generation, Likelihood, Step};
 pub use perplexity::Perplexity;
 pub use program::LanguageModel;
+pub use schedule::{
+    Counts, Event, Handle, Listener, Refused, Request, Round, ScheduleOptions, Scheduler, Ticket,
+};
 pub use signature::{Draw, Gives, Signature};
 pub use stats::{Clock, Stats};
 pub use stop::StopStrings;

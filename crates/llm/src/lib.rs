@@ -7,6 +7,7 @@ mod decoder;
 mod error;
 mod generate;
 mod generation;
+mod messages;
 mod perplexity;
 mod program;
 pub mod sampler;
@@ -18,6 +19,7 @@ pub mod stream;
 mod suggested;
 pub mod template;
 pub mod tokenizer;
+pub mod tools;
 pub mod vectors;
 mod voice;
 
@@ -26,6 +28,7 @@ pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
 pub use error::{LlmError, Result};
 pub use generate::{Answer, FinishReason, GenerateOptions, generate};
 pub use generation::{Generation, Likelihood, Step};
+pub use messages::read_messages;
 pub use perplexity::Perplexity;
 pub use program::LanguageModel;
 pub use schedule::{

@@ -36,6 +36,10 @@ pub enum LlmError {
     LongContext { asked: usize, longest: usize },
     #[error("token {token} is not in the model's vocabulary of {vocab}; is this the model's tokenizer?")]
     UnknownToken { token: u32, vocab: usize },
+    #[error("{asked} answers to one prompt were asked for; 1 to {most} can be had")]
+    Answers { asked: usize, most: usize },
+    #[error("prompt and answer would take {needed} bytes of caches; {most} are set aside for them")]
+    TooLarge { needed: u64, most: u64 },
     #[error("this program draws its tokens itself, which leaves no room for {what}")]
     DrawsItself { what: &'static str },
 }

@@ -6,15 +6,19 @@ pub mod conversation;
 mod decoder;
 mod error;
 mod generate;
+mod generation;
+mod messages;
 mod perplexity;
 mod program;
 pub mod sampler;
+mod schedule;
 mod signature;
 mod stats;
 mod stop;
 pub mod stream;
 mod suggested;
 pub mod tokenizer;
+pub mod tools;
 pub mod vectors;
 mod voice;
 
@@ -22,8 +26,13 @@ pub use conversation::{Conversation, WhenFull};
 pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
 pub use error::{LlmError, Result};
 pub use generate::{Answer, FinishReason, GenerateOptions, generate};
+pub use generation::{Generation, Likelihood, Step};
+pub use messages::read_messages;
 pub use perplexity::Perplexity;
 pub use program::LanguageModel;
+pub use schedule::{
+    Counts, Event, Handle, Listener, Refused, Request, Round, ScheduleOptions, Scheduler, Ticket,
+};
 pub use signature::{Draw, Gives, Signature};
 pub use stats::{Clock, Stats};
 pub use stop::StopStrings;

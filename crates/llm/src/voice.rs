@@ -59,6 +59,11 @@ impl Voice {
         }
     }
 
+    /// The same, for templates that ask what time it is, now.
+    pub fn at_present(&self) -> Voice {
+        Voice { now: LocalTime::utc_now(), ..self.clone() }
+    }
+
     /// The tokenizer that a program carries; `None` where it carries none.
     pub fn tokenizer_inside(pte: &Pte) -> Result<Option<Tokenizer>> {
         let Some(bytes) = pte.named(TOKENIZER) else { return Ok(None) };

@@ -12,6 +12,8 @@ pub struct Reading<'r> {
     tokens: &'r [u32],
     draw: &'r Draw,
     control: &'r RunControl,
+    /// Tokens of the whole text, where they are its beginning.
+    length: usize,
     /// What has been read of the tokens.
     read: usize,
     result: Result<()>,
@@ -25,7 +27,18 @@ impl<'r> Reading<'r> {
         draw: &'r Draw,
         control: &'r RunControl,
     ) -> Reading<'r> {
-        Reading { decoder, tokens, draw, control, read: 0, result: Ok(()) }
+        Reading { decoder, tokens, draw, control, length: tokens.len(), read: 0, result: Ok(()) }
+    }
+
+    /// The same, where the tokens are a part of a text that has so many of them from here on: programs that are told how
+    /// long a text is are told so before they read the first of it.
+    pub fn part_of(self, length: usize) -> Reading<'r> {
+        Reading { length, ..self }
+    }
+
+    /// Whether all of it has been read, where nobody wants to know what follows.
+    pub fn done(self) -> Result<()> {
+        self.result
     }
 
     /// What follows what was read, or why that has not been read to its end; then the decoder holds what it had read until
@@ -56,9 +69,9 @@ impl Decoder {
     pub fn read_together(readings: &mut [Reading<'_>]) {
         let Some(model) = readings.first().map(|reading| reading.decoder.model.clone()) else { return };
         for reading in &mut *readings {
-            let Reading { decoder, tokens, .. } = reading;
+            let Reading { decoder, tokens, length, .. } = reading;
             let ready = decoder.drop_ahead().and_then(|()| decoder.check(tokens));
-            reading.result = ready.and_then(|()| decoder.tell_length(tokens.len()));
+            reading.result = ready.and_then(|()| decoder.tell_length(*length));
         }
         while readings.iter().any(|reading| reading.part().is_some()) {
             for one in [true, false] {

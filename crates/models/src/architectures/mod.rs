@@ -3,7 +3,7 @@
 //!
 //! # Adding a family
 //!
-//! 1. Its row in `decoder/table.rs`: names, defaults, and what differs from a row that is there. What no column can say is a
+//! 1. Its row in `decoder/table/`: names, defaults, and what differs from a row that is there. What no column can say is a
 //!    function in `decoder/finish.rs`; what no block can do is a new field of a block.
 //! 2. Its layout in `decoder/layouts.rs`, where published files keep weights otherwise than graphs ask for them. Tensors that
 //!    nobody asks for are left alone, and told to the user.

@@ -94,9 +94,6 @@ impl Row {
         let is_null = self.keys.kv_heads.iter().any(|key| config.is_null(key));
         let usual = self.sizes.kv_heads.filter(|_| !is_null).unwrap_or(heads);
         let kv_heads = size(config, self.keys.kv_heads, Some(usual))?;
-        if !heads.is_multiple_of(kv_heads) {
-            return Err(ConfigError(format!("{heads} query heads over {kv_heads} key heads")));
-        }
         let plain = Heads::new(heads, kv_heads, head_dim);
         let norms = match self.head_norms {
             Some(HeadNormRow { when, kind, span, after_rope }) if when.read(config)? => {

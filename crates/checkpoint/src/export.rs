@@ -60,9 +60,9 @@ impl ExportOptions {
         ExportOptions { kv: KvCache::InGraph, position: Position::Tensor, ..ExportOptions::default() }
     }
 
-    fn model(&self, longest: usize) -> ModelOptions {
+    fn model(&self, longest: usize, kv: KvCache) -> ModelOptions {
         let wanted = self.context.unwrap_or(longest.min(USUAL_CONTEXT));
-        let (context, session_context) = match self.kv {
+        let (context, session_context) = match kv {
             KvCache::InGraph => (wanted, None),
             KvCache::OffGraph => (longest.max(wanted), Some(wanted)),
         };
@@ -74,7 +74,7 @@ impl ExportOptions {
             chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(wanted)),
             quantization: self.quantization.clone(),
             logits: self.logits,
-            kv: self.kv,
+            kv,
             position: self.position,
         }
     }
@@ -101,7 +101,12 @@ impl<'c> Export<'c> {
     /// Builds the graphs; whatever the checkpoint lacks is an error here, before anything is written.
     pub fn new(checkpoint: &'c Checkpoint, options: &ExportOptions) -> Result<Export<'c>, CheckpointError> {
         let longest = checkpoint.architecture.facts().context;
-        let options = options.model(longest);
+        // Some models spell their scores out, over keys that lie in the graph.
+        let kv = match checkpoint.architecture.keeps_caches_in_graph() {
+            true => KvCache::InGraph,
+            false => options.kv,
+        };
+        let options = options.model(longest, kv);
         if options.context > longest {
             let context = options.context;
             let problem = format!(

@@ -269,3 +269,12 @@ fn a_zip_is_read_where_it_lies_and_bad_usage_is_told_from_failure() {
         assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);
     }
 }
+
+#[test]
+fn every_family_passes_from_its_checkpoint() {
+    let families = root().join("conformance/families.zip");
+    let run = pteron(&["conformance", families.to_str().unwrap(), "--from", "checkpoint"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+    let line = run.stdout.strip_suffix(" passed, 0 failed\n").unwrap();
+    assert!(line.parse::<u32>().unwrap() > 60, "{line}");
+}

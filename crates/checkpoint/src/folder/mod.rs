@@ -3,6 +3,7 @@
 mod json;
 mod mlx;
 mod names;
+mod pieces;
 mod safetensors;
 mod tokenizer;
 mod torchao;
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pteron_models::Config;
-use pteron_models::architectures::{self, FAMILIES};
+use pteron_models::architectures::{self, families};
 use serde_json::{Map, Value};
 
 use self::names::{Head, Names};
@@ -43,7 +44,7 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let family = architectures::family(&architecture).ok_or_else(|| CheckpointError::Architecture {
         path: path.clone(),
         name: architecture.clone(),
-        known: FAMILIES.iter().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
+        known: families().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
     })?;
     config.check_task().map_err(wrong)?;
     let generation_config = generation_config(folder)?;
@@ -56,8 +57,14 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
             }
         }
     }
+    if let Quantization::Other(method) = &quantization
+        && method == "bitnet"
+    {
+        // Its floats are not what the model computes with.
+        return Err(CheckpointError::configuration(&path, "weights of `bitnet` are not read".to_owned()));
+    }
     let tensors = Tensors::open(folder)?;
-    let names = Names::of(&tensors);
+    let names = Names::of(&tensors, &family.read(&config).map_err(wrong)?.places());
     match names.head(&tensors)? {
         Head::Absent => {}
         head => config.set("tie_word_embeddings", Value::Bool(head == Head::Copy)),
@@ -79,7 +86,7 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let origin = Origin { architecture, ..origin };
     let architecture = family.read(&config).map_err(wrong)?;
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
-    let weights = Arc::new(FolderWeights::new(tensors, names, quantization));
+    let weights = Arc::new(FolderWeights::new(tensors, names, architecture.places(), quantization));
     let generation_config = generation_config.map(|config| config.text);
     let remarks = Vec::new();
     Ok(Checkpoint {

@@ -2,15 +2,13 @@
 //! different prefixes, beside towers that no text needs.
 
 use pteron_models::WeightError;
+use pteron_models::architectures::Places;
 
 use super::safetensors::Tensors;
 
-/// Prefixes of the text model, the likeliest first.
-const MODEL: [&str; 6] =
-    ["model.", "model.language_model.", "language_model.model.", "model.text_model.", "language_model.", ""];
 /// Prefixes of the head.
-const HEAD: [&str; 4] =
-    ["lm_head.", "language_model.lm_head.", "model.lm_head.", "model.language_model.lm_head."];
+const HEAD: [&str; 5] =
+    ["lm_head.", "language_model.lm_head.", "model.lm_head.", "model.language_model.lm_head.", "embed_out."];
 /// A matrix is stored under one of these behind its module's name.
 const MATRIX: [&str; 2] = ["weight", "_weight_qdata"];
 
@@ -19,13 +17,16 @@ const MATRIX: [&str; 2] = ["weight", "_weight_qdata"];
 pub(super) struct Names {
     model: &'static str,
     head: Option<&'static str>,
+    embedding: &'static str,
 }
 
 impl Names {
-    pub(super) fn of(tensors: &Tensors) -> Names {
+    pub(super) fn of(tensors: &Tensors, places: &Places) -> Names {
         let has = |module: &str| MATRIX.iter().any(|part| tensors.get(&format!("{module}{part}")).is_some());
-        let model = MODEL.into_iter().find(|prefix| has(&format!("{prefix}embed_tokens.")));
-        Names { model: model.unwrap_or(MODEL[0]), head: HEAD.into_iter().find(|prefix| has(prefix)) }
+        let (prefixes, embedding) = (places.prefixes(), places.embedding());
+        let model = prefixes.iter().find(|prefix| has(&format!("{prefix}{embedding}.")));
+        let model = model.or(prefixes.first()).copied().unwrap_or_default();
+        Names { model, head: HEAD.into_iter().find(|prefix| has(prefix)), embedding }
     }
 
     /// The name in the files.
@@ -47,7 +48,7 @@ impl Names {
     pub(super) fn head(&self, tensors: &Tensors) -> Result<Head, WeightError> {
         let Some(head) = self.head else { return Ok(Head::Absent) };
         for name in tensors.names().filter(|name| name.starts_with(head)) {
-            let twin = format!("{}embed_tokens.{}", self.model, &name[head.len()..]);
+            let twin = format!("{}{}.{}", self.model, self.embedding, &name[head.len()..]);
             match (tensors.get(name), tensors.get(&twin)) {
                 (Some(a), Some(b)) if tensors.same((name, a), (&twin, b))? => {}
                 _ => return Ok(Head::Own),

@@ -6,30 +6,35 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
+use pteron_models::architectures::{Place, Places};
 use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource};
 use pteron_tensor::DType;
 use safetensors::tensor::Dtype;
 
 use super::names::Names;
+use super::pieces::{Pieces, Selected};
 use super::safetensors::{Stored, Tensors};
 use super::{Quantization, mlx, torchao};
 
 /// What stands in place of `weight` in the names of a matrix's parts, whoever packed it.
 const PARTS: [&str; 6] =
     ["weight", "scales", "biases", "_weight_qdata", "_weight_scale", "_weight_zero_point"];
-/// Old files store the frequencies of positions, which the configuration says as well.
-const FREQUENCIES: &str = "rotary_emb.inv_freq";
+/// Old files store the frequencies of positions, which the configuration says as well, and masks.
+const IDLE: [&str; 3] = ["rotary_emb.inv_freq", "attn.bias", "attn.masked_bias"];
 
 /// The weights of a folder.
 pub(super) struct FolderWeights {
     tensors: Tensors,
     names: Names,
+    places: Places,
     quantization: Quantization,
     /// The last matrix of torchao's, by its name in the files: its scales serve all reads of it.
     last: Mutex<Option<(String, Arc<torchao::Matrix>)>>,
+    /// The last matrix that is stored on its side, read whole: its columns are the rows that are asked for.
+    turned: Mutex<Option<(String, usize, Arc<Vec<f32>>)>>,
 }
 
-/// How a weight lies in the files.
+/// How a tensor lies in the files.
 enum Held<'t> {
     Plain(&'t Stored),
     Mlx(mlx::Matrix<'t>),
@@ -37,30 +42,51 @@ enum Held<'t> {
 }
 
 impl FolderWeights {
-    pub(super) fn new(tensors: Tensors, names: Names, quantization: Quantization) -> FolderWeights {
-        FolderWeights { tensors, names, quantization, last: Mutex::new(None) }
+    pub(super) fn new(
+        tensors: Tensors,
+        names: Names,
+        places: Places,
+        quantization: Quantization,
+    ) -> FolderWeights {
+        let (last, turned) = (Mutex::new(None), Mutex::new(None));
+        FolderWeights { tensors, names, places, quantization, last, turned }
     }
 
     /// The names that a weight, or the parts that it is packed in, may have in the files.
-    fn parts(&self, name: &str) -> impl Iterator<Item = String> + use<> {
-        let stored = self.names.stored(name);
-        let parts = if stored.ends_with("weight") { &PARTS[..] } else { &[""] };
-        parts.iter().map(move |part| format!("{}{part}", stored.strip_suffix("weight").unwrap_or(&stored)))
+    fn parts(&self, name: &str) -> Vec<String> {
+        let place = self.places.place(name);
+        let tensors = if place.is_apart() { place.parts } else { 1 };
+        let names = (0..tensors).map(|part| self.names.stored(&place.tensor_of(part)));
+        let parts = names.flat_map(|stored| {
+            let kinds = if stored.ends_with("weight") { &PARTS[..] } else { &[""] };
+            let named = |kind: &&str| format!("{}{kind}", stored.strip_suffix("weight").unwrap_or(&stored));
+            kinds.iter().map(named).collect::<Vec<_>>()
+        });
+        parts.collect()
     }
 
-    /// The weight of that name, with its name in the files.
-    fn find(&self, Wanted { name, shape }: Wanted<'_>) -> Result<(String, Held<'_>), WeightError> {
-        let stored_name = self.names.stored(name);
-        if let Some(matrix) = self.torchao(&stored_name, shape)? {
-            return Ok((stored_name, Held::Torchao(matrix)));
+    /// Where a weight lies, and in which pieces.
+    fn pieces(&self, Wanted { name, shape }: Wanted<'_>) -> Result<(Place, Pieces), WeightError> {
+        let place = self.places.place(name);
+        let pieces = Pieces::new(&place, shape).ok_or_else(|| WeightError::Read {
+            name: name.to_owned(),
+            problem: format!("{shape:?} is not {} parts of it", place.parts),
+        })?;
+        Ok((place, pieces))
+    }
+
+    /// The tensor of that name in the files, which has that shape there.
+    fn find(&self, stored_name: &str, shape: &[usize]) -> Result<Held<'_>, WeightError> {
+        if let Some(matrix) = self.torchao(stored_name, shape)? {
+            return Ok(Held::Torchao(matrix));
         }
         if let Quantization::Mlx(settings) = &self.quantization
-            && let Some(matrix) = mlx::Matrix::find(&self.tensors, settings, &stored_name, shape)?
+            && let Some(matrix) = mlx::Matrix::find(&self.tensors, settings, stored_name, shape)?
         {
-            return Ok((stored_name, Held::Mlx(matrix)));
+            return Ok(Held::Mlx(matrix));
         }
-        let problem = |problem: String| WeightError::Read { name: stored_name.clone(), problem };
-        let stored = self.tensors.get(&stored_name);
+        let problem = |problem: String| WeightError::Read { name: stored_name.to_owned(), problem };
+        let stored = self.tensors.get(stored_name);
         let floats = stored.filter(|stored| float_dtype(stored.dtype).is_some());
         let stored = match (floats, stored, &self.quantization) {
             (Some(stored), ..) => stored,
@@ -74,18 +100,21 @@ impl FolderWeights {
                 let dtype = stored.dtype;
                 return Err(problem(format!("it is stored as {dtype}; f32, f16 and bf16 are read")));
             }
-            (None, None, _) => return Err(WeightError::Missing { name: stored_name }),
+            (None, None, _) => return Err(WeightError::Missing { name: stored_name.to_owned() }),
         };
-        // A number may be stored as a vector of one, and the other way round.
-        let is_number = stored.shape.is_empty() && shape == [1];
-        if stored.shape != shape && !is_number {
+        // A number may be stored as a vector of one, and the other way round; so may a row.
+        let same = |a: &[usize], b: &[usize]| {
+            a.iter().filter(|&&size| size != 1).eq(b.iter().filter(|&&size| size != 1))
+        };
+        let may_differ = stored.shape.is_empty() || shape.first() == Some(&1);
+        if stored.shape != shape && !(may_differ && same(&stored.shape, shape)) {
             return Err(WeightError::Shape {
-                name: stored_name,
+                name: stored_name.to_owned(),
                 found: stored.shape.clone(),
                 wanted: shape.to_vec(),
             });
         }
-        Ok((stored_name, Held::Plain(stored)))
+        Ok(Held::Plain(stored))
     }
 
     fn torchao(&self, name: &str, shape: &[usize]) -> Result<Option<Arc<torchao::Matrix>>, WeightError> {
@@ -103,27 +132,22 @@ impl FolderWeights {
         }
         Ok(found)
     }
-}
 
-impl WeightSource for FolderWeights {
-    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
-        let (_, held) = self.find(wanted)?;
-        Ok(match held {
-            Held::Plain(_) => Form::Floats,
-            Held::Mlx(matrix) => Form::Packed(matrix.packing),
-            Held::Torchao(matrix) => matrix.packing().map_or(Form::Floats, Form::Packed),
-        })
-    }
-
-    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
-        let (stored_name, held) = self.find(wanted)?;
+    /// Neighbouring elements of a tensor as the files have it.
+    fn floats(
+        &self,
+        stored_name: &str,
+        held: &Held<'_>,
+        elements: Range<usize>,
+        out: &mut [f32],
+    ) -> Result<(), WeightError> {
         let problem =
-            |problem: &str| WeightError::Read { name: stored_name.clone(), problem: problem.to_owned() };
+            |problem: &str| WeightError::Read { name: stored_name.to_owned(), problem: problem.to_owned() };
         match held {
             Held::Plain(stored) => {
                 let size = stored.dtype.bitsize() / 8;
                 let mut bytes = vec![0; elements.len() * size];
-                self.tensors.read(&stored_name, stored, (elements.start * size) as u64, &mut bytes)?;
+                self.tensors.read(stored_name, stored, (elements.start * size) as u64, &mut bytes)?;
                 let floats = widen(stored.dtype, &bytes).ok_or_else(|| problem("it holds no floats"))?;
                 out.iter_mut().zip(floats).for_each(|(out, value)| *out = value);
                 Ok(())
@@ -133,6 +157,79 @@ impl WeightSource for FolderWeights {
         }
     }
 
+    /// One part of a tensor that is stored on its side, whole, as the files have it.
+    fn turned(
+        &self,
+        stored_name: &str,
+        held: &Held<'_>,
+        part: usize,
+        elements: Range<usize>,
+    ) -> Result<Arc<Vec<f32>>, WeightError> {
+        // A panic elsewhere leaves a whole matrix here, or none.
+        let mut turned = self.turned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, at, matrix)) = turned.as_ref()
+            && (name == stored_name && *at == part)
+        {
+            return Ok(matrix.clone());
+        }
+        // The old one goes first: memory holds one of them.
+        *turned = None;
+        let mut whole = vec![0.0; elements.len()];
+        self.floats(stored_name, held, elements, &mut whole)?;
+        let whole = Arc::new(whole);
+        *turned = Some((stored_name.to_owned(), part, whole.clone()));
+        Ok(whole)
+    }
+}
+
+impl WeightSource for FolderWeights {
+    fn form(&self, wanted: Wanted<'_>) -> Result<Form, WeightError> {
+        let (place, pieces) = self.pieces(wanted)?;
+        let tensors = if place.is_apart() { place.parts } else { 1 };
+        let mut form = None;
+        for part in 0..tensors {
+            let stored_name = self.names.stored(&place.tensor_of(part));
+            let of_part = match self.find(&stored_name, &pieces.stored_shape())? {
+                Held::Plain(_) => Form::Floats,
+                Held::Mlx(matrix) => Form::Packed(matrix.packing),
+                Held::Torchao(matrix) => matrix.packing().map_or(Form::Floats, Form::Packed),
+            };
+            if *form.get_or_insert(of_part) != of_part {
+                let problem = "it is packed otherwise than the others of its layer".to_owned();
+                return Err(WeightError::Read { name: stored_name, problem });
+            }
+            if of_part != Form::Floats && place.transposed {
+                let problem = "it is packed on its side, which is not supported".to_owned();
+                return Err(WeightError::Read { name: stored_name, problem });
+            }
+        }
+        form.ok_or_else(|| WeightError::Missing { name: wanted.name.to_owned() })
+    }
+
+    fn read(&self, wanted: Wanted<'_>, elements: Range<usize>, out: &mut [f32]) -> Result<(), WeightError> {
+        let (place, pieces) = self.pieces(wanted)?;
+        let shape = pieces.stored_shape();
+        let mut done = 0;
+        while done < out.len() {
+            let piece = pieces.at(elements.start + done, out.len() - done);
+            let stored_name = self.names.stored(&place.tensor_of(piece.part));
+            let held = self.find(&stored_name, &shape)?;
+            let into = &mut out[done..done + piece.len];
+            match piece.step {
+                1 => self.floats(&stored_name, &held, piece.start..piece.start + piece.len, into)?,
+                step => {
+                    let whole = pieces.whole_of(piece.part);
+                    let first = piece.start - whole.start;
+                    let matrix = self.turned(&stored_name, &held, piece.part, whole)?;
+                    let column = matrix.iter().skip(first).step_by(step);
+                    into.iter_mut().zip(column).for_each(|(out, value)| *out = *value);
+                }
+            }
+            done += piece.len;
+        }
+        Ok(())
+    }
+
     fn packed(
         &self,
         wanted: Wanted<'_>,
@@ -140,12 +237,23 @@ impl WeightSource for FolderWeights {
         part: Part,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let (stored_name, held) = self.find(wanted).map_err(io::Error::other)?;
-        match held {
-            Held::Mlx(matrix) => matrix.write(&self.tensors, part, out),
-            Held::Torchao(matrix) => matrix.write(&self.tensors, packing, part, out),
-            Held::Plain(_) => Err(io::Error::other(format!("{stored_name}: it is not packed"))),
+        let (place, pieces) = self.pieces(wanted).map_err(io::Error::other)?;
+        let shape = pieces.stored_shape();
+        let tensors = if place.is_apart() { place.parts } else { 1 };
+        for number in 0..tensors {
+            let stored_name = self.names.stored(&place.tensor_of(number));
+            let held = self.find(&stored_name, &shape).map_err(io::Error::other)?;
+            let mut selected = Selected::new(out, &pieces, packing, part);
+            match held {
+                Held::Mlx(matrix) => matrix.write(&self.tensors, part, &mut selected)?,
+                Held::Torchao(matrix) => matrix.write(&self.tensors, packing, part, &mut selected)?,
+                Held::Plain(_) => return Err(io::Error::other(format!("{stored_name}: it is not packed"))),
+            }
+            if part == Part::TensorScale {
+                break;
+            }
         }
+        Ok(())
     }
 
     fn beyond(&self, weights: &HashSet<String>) -> Vec<String> {
@@ -153,17 +261,17 @@ impl WeightSource for FolderWeights {
         // A head that nobody asks for is the embedding again.
         let has_head = weights.iter().any(|name| name.starts_with("lm_head."));
         let is_copy = |name: &str| !has_head && self.names.is_head(name);
-        let left = self
-            .tensors
-            .names()
-            .filter(|&name| !taken.contains(name) && !name.ends_with(FREQUENCIES) && !is_copy(name));
+        let is_idle = |name: &str| IDLE.iter().any(|idle| name.ends_with(idle));
+        let left =
+            self.tensors.names().filter(|&name| !taken.contains(name) && !is_idle(name) && !is_copy(name));
         let mut left: Vec<String> = left.map(str::to_owned).collect();
         left.sort_unstable();
         left
     }
 
     fn stored_bytes(&self, name: &str) -> Option<u64> {
-        Some(self.parts(name).filter_map(|name| self.tensors.get(&name)).map(Stored::len).sum())
+        let names = self.parts(name);
+        Some(names.iter().filter_map(|name| self.tensors.get(name)).map(Stored::len).sum())
     }
 }
 

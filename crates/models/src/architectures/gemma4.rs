@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, KeyValues, Keys, Mlp, Norm, Rope, RopeScaling, RopeSettings,
-    attention, embed, gated_mlp, head, linear, matrix, output_matrix,
+    Activation, Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Mlp, MlpKind, Norm, NormKind, Rope,
+    RopeScaling, RopeSettings, attention, embed, head, linear, matrix, mlp, output_matrix,
 };
 use crate::config::size;
 use crate::{Config, ConfigError, ModelError, Net};
@@ -241,7 +241,7 @@ impl Architecture for Gemma4 {
 
 impl Gemma4 {
     fn norm(&self, name: String, size: usize) -> Norm {
-        Norm { name, size, eps: self.rms_norm_eps, around_one: false }
+        Norm { name, size, eps: self.rms_norm_eps, kind: NormKind::Rms }
     }
 
     fn attention(
@@ -255,19 +255,18 @@ impl Gemma4 {
     ) -> Result<(ValueId, KeyValues), ModelError> {
         let is_full = kind == LayerKind::Full;
         let normed = self.norm(format!("{prefix}.input_layernorm.weight"), self.hidden_size).apply(net, x)?;
-        let spec = Attention {
-            name: &format!("{prefix}.self_attn"),
-            hidden: self.hidden_size,
-            heads: self.num_attention_heads,
-            kv_heads: if is_full { self.num_global_key_value_heads } else { self.num_key_value_heads },
-            head_dim: if is_full { self.global_head_dim } else { self.head_dim },
+        let kv_heads = if is_full { self.num_global_key_value_heads } else { self.num_key_value_heads };
+        let head_dim = if is_full { self.global_head_dim } else { self.head_dim };
+        let norms = HeadNorms::by_head(NormKind::Rms, self.rms_norm_eps);
+        let heads = Heads {
             scale: 1.0,
-            biases: if self.attention_bias { Biases::All } else { Biases::None },
-            norms: HeadNorms::All { eps: self.rms_norm_eps },
-            rope,
+            biases: Biases::of(self.attention_bias, self.attention_bias),
+            norms: Some(HeadNorms { values: true, ..norms }),
             window: (!is_full).then_some(self.sliding_window),
-            keys,
+            ..Heads::new(self.num_attention_heads, kv_heads, head_dim)
         };
+        let name = format!("{prefix}.self_attn");
+        let spec = Attention { name: &name, hidden: self.hidden_size, heads, rope: Some(rope), keys };
         let (attended, seen) = attention(net, normed, &spec)?;
         let name = format!("{prefix}.post_attention_layernorm.weight");
         Ok((self.norm(name, self.hidden_size).apply(net, attended)?, seen))
@@ -283,9 +282,8 @@ impl Gemma4 {
         let hidden = self.hidden_size;
         let normed = self.norm(format!("{prefix}.pre_feedforward_layernorm.weight"), hidden).apply(net, x)?;
         let name = format!("{prefix}.mlp");
-        let activation = self.hidden_activation;
-        let mlp = Mlp { name: &name, hidden, inner, activation, biases: false };
-        let fed = gated_mlp(net, normed, &mlp)?;
+        let kind = MlpKind::gated(inner, self.hidden_activation);
+        let fed = mlp(net, normed, &Mlp { name: &name, hidden, kind })?;
         let fed = self.norm(format!("{prefix}.post_feedforward_layernorm.weight"), hidden).apply(net, fed)?;
         net.add(x, fed)
     }

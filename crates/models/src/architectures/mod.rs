@@ -1,18 +1,18 @@
-//! One small file a family: its configuration, under the names of the published `config.json`, how that file is read,
-//! and how its layers are put together from the shared blocks.
+//! Models as graphs. Decoders of one kind are rows of one table (`decoder`): a family is what makes it differ from another, as
+//! data, and one builder makes the graph. Families that are built otherwise have a file of their own here.
 //!
-//! # Adding an architecture
+//! # Adding a family
 //!
-//! 1. A file here with a struct of the sizes, named as `config.json` names them, and `impl Architecture`: `facts` for
-//!    runners, `build` for the graph. Blocks (`attention`, `gated_mlp`, `embed`, `head`, `Norm`, `Rope`) take what
-//!    differs between families as fields; weights are asked for under the names of the published checkpoints, with
-//!    `model.` in front whatever wrapper they come in. Tensors that nobody asks for are left alone, and told to the user.
-//! 2. Its `read`, from a [`Config`] with the defaults that the family's own code has, and its row in [`FAMILIES`].
-//! 3. Its test: a small one with its twin in plain loops in `tests/small`, so that every chunking and dtype is tried.
+//! 1. Its row in `decoder/table/`: names, defaults, and what differs from a row that is there. What no column can say is a
+//!    function in `decoder/finish.rs`; what no block can do is a new field of a block.
+//! 2. Its layout in `decoder/layouts.rs`, where published files keep weights otherwise than graphs ask for them. Tensors that
+//!    nobody asks for are left alone, and told to the user.
+//! 3. Its case in `conformance/family_configs.py`: tiny weights and what transformers makes of them.
 //!
 //! For checkpoints in folders nothing else changes: export, metadata, quantisation and runners know no architecture. GGUF has
 //! names of its own for tensors and settings, so that a family needs its entries in `checkpoint/src/gguf` too.
 
+mod decoder;
 mod gemma3;
 mod gemma4;
 mod llama;
@@ -25,6 +25,10 @@ use pteron_ir::ValueId;
 
 use crate::{Config, ConfigError, ModelError, Net};
 
+pub use decoder::{
+    Decoder, Embedding, Feed, Head, Layer, LayerNorms, Layout, Mixing, Place, Places, ROWS, RopeSpec, Row,
+    Rows,
+};
 pub use gemma3::Gemma3;
 pub use gemma4::{Gemma4, PerLayerInputs};
 pub use llama::Llama;
@@ -50,6 +54,16 @@ pub trait Architecture: Send + Sync {
         Ok(vec![(part.to_owned(), logits)])
     }
 
+    /// Where published files keep its weights.
+    fn places(&self) -> Places {
+        Places::usual()
+    }
+
+    /// Whether keys and values have to lie in the graph, because its scores are spelled out there.
+    fn keeps_caches_in_graph(&self) -> bool {
+        false
+    }
+
     /// Weights that published files hold although the model has no use for them.
     fn spare(&self) -> Vec<String> {
         Vec::new()
@@ -60,42 +74,49 @@ pub trait Architecture: Send + Sync {
 pub struct Family {
     /// `model_type`, and the names in `architectures`.
     pub names: &'static [&'static str],
-    read: fn(&Config) -> Result<Box<dyn Architecture>, ConfigError>,
+    kind: Kind,
+}
+
+/// How a family is read.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// By its row of the table.
+    Row(&'static Row),
+    /// By itself.
+    Own(fn(&Config) -> Result<Box<dyn Architecture>, ConfigError>),
 }
 
 impl Family {
     /// The architecture that a configuration describes.
     pub fn read(&self, config: &Config) -> Result<Box<dyn Architecture>, ConfigError> {
-        (self.read)(config)
+        match self.kind {
+            Kind::Row(row) => Ok(Box::new(row.read(config)?)),
+            Kind::Own(read) => read(config),
+        }
     }
 }
 
-/// All families.
-pub const FAMILIES: [Family; 7] = [
-    Family { names: &["llama", "LlamaForCausalLM"], read: |config| Ok(Box::new(Llama::read(config)?)) },
-    Family {
-        names: &["mistral", "MistralForCausalLM"],
-        read: |config| Ok(Box::new(Llama::read_mistral(config)?)),
-    },
-    Family { names: &["qwen2", "Qwen2ForCausalLM"], read: |config| Ok(Box::new(Qwen::read(config, false)?)) },
-    Family { names: &["qwen3", "Qwen3ForCausalLM"], read: |config| Ok(Box::new(Qwen::read(config, true)?)) },
-    Family {
-        names: &["gemma3_text", "gemma3", "Gemma3ForCausalLM"],
-        read: |config| Ok(Box::new(Gemma3::read(config)?)),
-    },
+/// Families that are no rows of the table.
+const OWN: [Family; 2] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
-        read: |config| Ok(Box::new(Gemma4::read(config)?)),
+        kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
     },
     Family {
         names: &["whisper", "WhisperForConditionalGeneration"],
-        read: |config| Ok(Box::new(Whisper::read(config)?)),
+        kind: Kind::Own(|config| Ok(Box::new(Whisper::read(config)?))),
     },
 ];
 
+/// All families.
+pub fn families() -> impl Iterator<Item = Family> {
+    let rows = ROWS.iter().map(|row| Family { names: row.names, kind: Kind::Row(row) });
+    rows.chain(OWN)
+}
+
 /// The family of that name.
-pub fn family(name: &str) -> Option<&'static Family> {
-    FAMILIES.iter().find(|family| family.names.contains(&name))
+pub fn family(name: &str) -> Option<Family> {
+    families().find(|family| family.names.contains(&name))
 }
 
 /// What runners want to know of a model, whatever its architecture.

@@ -1,7 +1,7 @@
 //! Published configurations, read with the defaults of their families.
 
-use super::{Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full};
-use crate::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
+use super::{Decoder, Feed, Gemma4, LayerKind, Mixing, PerLayerInputs, ROWS, every_nth_full};
+use crate::blocks::{Activation, Heads, Llama3Scaling, MlpKind, RopeScaling, RopeSettings};
 use crate::{Config, ConfigError};
 use serde_json::{Value, json};
 
@@ -9,23 +9,69 @@ fn config(file: Value) -> Config {
     Config::new(file).unwrap()
 }
 
+fn read(family: &str, file: Value) -> Result<Decoder, ConfigError> {
+    ROWS.iter().find(|row| row.names[0] == family).unwrap().read(&config(file))
+}
+
+fn heads(decoder: &Decoder) -> Vec<Heads> {
+    let of = |layer: &super::Layer| match layer.mixing {
+        Mixing::Heads(heads, _) => heads,
+        Mixing::Latent(..) => panic!("latent"),
+    };
+    decoder.layers.iter().map(of).collect()
+}
+
+fn mlp(decoder: &Decoder) -> MlpKind {
+    match decoder.layers[0].feed {
+        Feed::Mlp(kind) => kind,
+        Feed::Experts(_) => panic!("experts"),
+    }
+}
+
+/// Layers that slide.
+fn sliding(decoder: &Decoder) -> Vec<LayerKind> {
+    let kind = |heads: &Heads| if heads.window.is_some() { LayerKind::Sliding } else { LayerKind::Full };
+    heads(decoder).iter().map(kind).collect()
+}
+
+#[test]
+fn no_two_families_have_a_name_in_common() {
+    let mut names: Vec<&str> = super::families().flat_map(|family| family.names.iter().copied()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn every_family_has_a_model_where_a_file_says_nothing() {
+    for row in ROWS {
+        // What a family's own code has no default for.
+        let file = json!({"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1});
+        let decoder = row.read(&config(file)).unwrap_or_else(|error| panic!("{}: {error}", row.names[0]));
+        assert!(!decoder.layers.is_empty() && decoder.max_position_embeddings > 0, "{}", row.names[0]);
+    }
+}
+
 #[test]
 fn gemma_3_files_leave_out_nearly_everything() {
-    let gemma = Gemma3::read(&config(json!({
+    let file = json!({
         "model_type": "gemma3", "eos_token_id": [1, 106],
         "text_config": {
             "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
             "num_hidden_layers": 34, "sliding_window": 1024, "rope_scaling": {"rope_type": "linear", "factor": 8.0}
         }
-    })))
-    .unwrap();
-    assert_eq!((gemma.num_attention_heads, gemma.num_key_value_heads, gemma.head_dim), (8, 4, 256));
-    assert_eq!((gemma.vocab_size, gemma.query_pre_attn_scalar), (262_208, 256.0));
-    assert_eq!(gemma.rope, RopeSettings { theta: 1_000_000.0, scaling: RopeScaling::Linear(8.0) });
-    assert_eq!(gemma.local_rope, RopeSettings::plain(10_000.0));
-    assert_eq!(gemma.layer_types, every_nth_full(34, 6));
-    assert_eq!((gemma.bos_token_id, gemma.eos_token_id), (Some(2), vec![1, 106]));
-    assert!(gemma.tie_word_embeddings && gemma.hidden_activation == Activation::GeluTanh);
+    });
+    let gemma = read("gemma3_text", file).unwrap();
+    let first = heads(&gemma)[0];
+    assert_eq!((first.heads, first.kv_heads, first.head_dim, first.window), (8, 4, 256, Some(1024)));
+    assert_eq!((gemma.vocab_size, first.scale), (262_208, 1.0 / 16.0));
+    let settings: Vec<RopeSettings> = gemma.ropes.iter().map(|rope| rope.settings.clone()).collect();
+    let full = RopeSettings { theta: 1_000_000.0, scaling: RopeScaling::Linear(8.0) };
+    assert_eq!(settings, [RopeSettings::plain(10_000.0), full]);
+    assert_eq!(sliding(&gemma), every_nth_full(34, 6));
+    assert_eq!((gemma.bos_token_id, &gemma.eos_token_id), (Some(2), &vec![1, 106]));
+    assert!(gemma.head.tied && mlp(&gemma).activation == Activation::GeluTanh);
 }
 
 #[test]
@@ -35,7 +81,7 @@ fn gemma_3_has_two_spellings_of_rope() {
         "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}}});
     let by_key = json!({"rope_theta": 5e5, "rope_local_base_freq": 2e4,
         "rope_scaling": {"type": "linear", "factor": 8.0}});
-    assert_eq!(Gemma3::read(&config(by_kind)).unwrap(), Gemma3::read(&config(by_key)).unwrap());
+    assert_eq!(read("gemma3_text", by_kind).unwrap(), read("gemma3_text", by_key).unwrap());
 }
 
 #[test]
@@ -70,19 +116,19 @@ fn gemma_4_ends_with_a_full_layer() {
 
 #[test]
 fn mistral_slides_unless_it_says_null() {
-    let window = |file: Value| Llama::read_mistral(&config(file)).unwrap().sliding_window;
+    let window = |file: Value| heads(&read("mistral", file).unwrap())[0].window;
     assert_eq!(window(json!({"sliding_window": 8})), Some(8));
     assert_eq!(window(json!({"sliding_window": null})), None);
     assert_eq!(window(json!({})), Some(4096));
-    assert_eq!(Llama::read(&config(json!({"sliding_window": 8}))).unwrap().sliding_window, None);
+    assert_eq!(heads(&read("llama", json!({"sliding_window": 8})).unwrap())[0].window, None);
 }
 
 #[test]
 fn qwen_2_slides_only_where_it_is_told_to() {
     let read = |file: Value| {
-        let qwen = Qwen::read(&config(file), false).unwrap();
-        let sliding = qwen.layer_types.iter().filter(|kind| **kind == LayerKind::Sliding).count();
-        (qwen.sliding_window, sliding)
+        let heads = heads(&read("qwen2", file).unwrap());
+        let windows: Vec<usize> = heads.iter().filter_map(|heads| heads.window).collect();
+        (windows.first().copied(), windows.len())
     };
     let off = json!({"num_hidden_layers": 4, "sliding_window": 8, "max_window_layers": 1});
     assert_eq!(read(off.clone()), (None, 0));
@@ -104,17 +150,17 @@ fn llama_3_scaling_is_read_in_both_spellings() {
         original_context: 8192,
     });
     for file in [json!({"rope_parameters": scaling}), json!({"rope_theta": 5e5, "rope_scaling": scaling})] {
-        let llama = Llama::read(&config(file)).unwrap();
-        assert_eq!(llama.rope, RopeSettings { theta: 500_000.0, scaling: stretched.clone() });
+        let llama = read("llama", file).unwrap();
+        let wanted = RopeSettings { theta: 500_000.0, scaling: stretched.clone() };
+        assert_eq!(llama.ropes[0].settings, wanted);
     }
 }
 
 #[test]
 fn what_is_not_built_is_refused() {
     let gemma4 = |file: Value| Gemma4::read(&config(file)).unwrap_err();
-    let llama = |file: Value| Llama::read(&config(file)).unwrap_err();
-    let qwen = |file: Value| Qwen::read(&config(file), false).unwrap_err();
-    let gemma3 = |file: Value| Gemma3::read(&config(file)).unwrap_err();
+    let [llama, qwen, gemma3] =
+        ["llama", "qwen2", "gemma3_text"].map(|family| move |file: Value| read(family, file).unwrap_err());
     let slides = json!(["sliding_attention", "full_attention"]);
     let cases: [(ConfigError, &str); 13] = [
         (qwen(json!({"num_hidden_layers": 2, "layer_types": slides})), "`use_sliding_window` switches"),

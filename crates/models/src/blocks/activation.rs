@@ -40,6 +40,8 @@ pub enum Activation {
     Tanh,
     /// Nothing.
     Linear,
+    /// A square above zero, an exponential below, both beside a line, by weights of the layer's own (xIELU).
+    Xielu,
 }
 
 /// The mean of [`Activation::Laplace`].
@@ -49,7 +51,8 @@ const LAPLACE_MEAN: f32 = 0.707_107;
 /// Its standard deviation.
 const LAPLACE_DEVIATION: f32 = 0.282_095;
 
-/// Names of published files. Those that are missing (`prelu`, `xielu`) have weights of their own.
+/// Names of published files. Those that are missing (`prelu`, `xielu`) have weights of their own; the second is a matter of
+/// the network that has it (`mlp.rs`).
 const NAMES: [(&str, Activation); 22] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
@@ -143,6 +146,7 @@ impl Activation {
             Activation::Sigmoid => net.op(Op::Sigmoid { x }),
             Activation::Tanh => net.op(Op::Tanh { x }),
             Activation::Linear => Ok(x),
+            Activation::Xielu => Err(ModelError::configuration("xielu outside of a feed-forward network")),
         }
     }
 }

@@ -7,7 +7,7 @@ use pteron_tensor::quant::Scheme;
 use crate::weights::Recipe;
 use crate::{ModelError, Net, Part, Wanted};
 
-/// A weight matrix `[out, in]` in the graph.
+/// A weight matrix `[out, in]` in the graph, or several of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix(Kind);
 
@@ -25,20 +25,47 @@ enum Kind {
 
 /// The matrix of that name, `rows` outputs by `columns` inputs.
 pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<Matrix, ModelError> {
+    matrices(net, name, &[], rows, columns)
+}
+
+/// So many matrices of that name, one behind another: experts.
+pub fn stacked(
+    net: &mut Net,
+    name: &str,
+    count: usize,
+    rows: usize,
+    columns: usize,
+) -> Result<Matrix, ModelError> {
+    matrices(net, name, &[count], rows, columns)
+}
+
+/// A matrix, or as many as the leading sizes say. Sources know them as one matrix of all their rows.
+fn matrices(
+    net: &mut Net,
+    name: &str,
+    lead: &[usize],
+    each: usize,
+    columns: usize,
+) -> Result<Matrix, ModelError> {
+    let rows = lead.iter().product::<usize>() * each;
     let shape = [rows, columns];
+    let cut = |sizes: &[usize]| match sizes {
+        [_, behind @ ..] => lead.iter().chain([&each]).chain(behind).copied().collect(),
+        [] => Vec::new(),
+    };
     let form = net.source().form(Wanted::new(name, &shape))?;
     let plan = net.options().quantization.plan(name, form, columns, net.activations());
     let plan = plan.map_err(|source| ModelError::Packing { name: name.to_owned(), source })?;
     let Some(plan) = plan else {
         let dtype = net.activations();
-        return Ok(Matrix(Kind::Dense(net.floats(name, &shape, dtype, 0.0)?)));
+        return Ok(Matrix(Kind::Dense(net.floats_as(name, &shape, &cut(&shape), dtype)?)));
     };
     let packing = plan.packing;
     let stem = name.strip_suffix(".weight").unwrap_or(name);
     let mut part = |part: Part, suffix: &str| {
         let (dtype, sizes) = packing.part(rows, columns, part)?;
         let recipe = || Recipe::Packed { name: name.to_owned(), shape, plan, part };
-        Some(net.constant(&format!("{stem}.{suffix}"), TensorType::known(dtype, &sizes), recipe))
+        Some(net.constant(&format!("{stem}.{suffix}"), TensorType::known(dtype, &cut(&sizes)), recipe))
     };
     let missing = || ModelError::configuration(format!("{name}: a packing without codes or scales"));
     let codes = part(Part::Codes, "weight").ok_or_else(missing)?;
@@ -46,7 +73,8 @@ pub fn matrix(net: &mut Net, name: &str, rows: usize, columns: usize) -> Result<
     let factor = part(Part::TensorScale, "tensor_scale");
     let mut biases = part(Part::Biases, "biases");
     if packing.is_centred() {
-        let ty = TensorType::known(packing.scale_dtype(), &[rows, columns / packing.scheme().group()]);
+        let sizes = cut(&[rows, columns / packing.scheme().group()]);
+        let ty = TensorType::known(packing.scale_dtype(), &sizes);
         let (of, to) = (format!("{stem}.scales"), format!("{stem}.biases"));
         biases = Some(net.derived(&to, &of, ty, -packing.half()));
     }
@@ -103,6 +131,47 @@ pub fn product(
             }
         }
     }
+}
+
+/// Products with matrices that are picked by number: rows `[.., 1, columns]` and picks that go together with what stands
+/// before them, in the activations' dtype.
+pub fn picked(net: &mut Net, x: ValueId, matrices: Matrix, picks: ValueId) -> Result<ValueId, ModelError> {
+    let (lhs_indices, rhs_indices) = (None, Some(picks));
+    let y = match matrices.0 {
+        Kind::Dense(w) => {
+            let b = net.op(Op::Transpose { x: w, perm: vec![0, 2, 1] })?;
+            net.op(Op::GatherMm {
+                a: x,
+                b,
+                lhs_indices,
+                rhs_indices,
+                sorted_indices: false,
+                sorted_indices_flag: None,
+            })?
+        }
+        Kind::Packed { codes, scales, biases, factor, scheme } => {
+            let y = net.op(Op::GatherQmm {
+                x,
+                w: codes,
+                scales,
+                mode: scheme.mode().name().to_owned(),
+                biases,
+                lhs_indices,
+                rhs_indices,
+                transpose: true,
+                group_size: scheme.group() as i32,
+                bits: scheme.bits() as i32,
+                sorted_indices: false,
+                sorted_indices_flag: None,
+            })?;
+            match factor {
+                Some(factor) => net.multiply(y, factor)?,
+                None => y,
+            }
+        }
+    };
+    let dtype = net.activations();
+    net.cast(y, dtype)
 }
 
 /// The rows of the tokens, in the activations' dtype.

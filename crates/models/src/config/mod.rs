@@ -5,6 +5,8 @@
 
 mod rope;
 
+pub use rope::RopeKeys;
+
 use serde_json::{Map, Value};
 
 use crate::architectures::{LayerKind, every_nth_full};
@@ -157,11 +159,14 @@ impl Config {
 
     /// The number of layers.
     pub(crate) fn layers(&self, default: usize) -> Result<usize, ConfigError> {
-        match self.size("num_hidden_layers", Some(default))? {
+        self.layers_by("num_hidden_layers", default)
+    }
+
+    /// The same under a family's own key.
+    pub(crate) fn layers_by(&self, key: &str, default: usize) -> Result<usize, ConfigError> {
+        match self.size(key, Some(default))? {
             layers if layers <= MOST_LAYERS => Ok(layers),
-            layers => {
-                Err(ConfigError(format!("`num_hidden_layers` is {layers}, at most {MOST_LAYERS} are built")))
-            }
+            layers => Err(ConfigError(format!("`{key}` is {layers}, at most {MOST_LAYERS} are built"))),
         }
     }
 

@@ -9,16 +9,46 @@ use crate::blocks::{Llama3Scaling, LongScaling, RopeScaling, RopeSettings, YarnS
 
 const KNOWN: &str = "default, linear, dynamic, llama3, yarn, longrope and proportional are";
 
+/// How a family spells the rotary positions of all its layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeKeys {
+    /// The base, and what it is where the file does not say it.
+    pub theta: (&'static str, f32),
+    /// Which part of a head turns, and what it is where the file does not say it; without, whole heads turn, whatever a file
+    /// says.
+    pub partial: Option<(&'static str, f64)>,
+    /// The context of the first training where the file does not say it.
+    pub original: Option<usize>,
+    /// Whether `su` and `yarn` are old names of longrope (Phi-3).
+    pub is_long: bool,
+}
+
+impl RopeKeys {
+    /// Whole heads, by the usual names.
+    pub const fn usual(theta: f32) -> RopeKeys {
+        RopeKeys { theta: ("rope_theta", theta), partial: None, original: None, is_long: false }
+    }
+}
+
 impl Config {
     /// Rotary positions of all layers, in either spelling. `longest` is the context of the model.
+    #[cfg(test)]
     pub(crate) fn rope(&self, default_theta: f32, longest: usize) -> Result<RopeSettings, ConfigError> {
-        let theta = self.number("rope_theta", default_theta)?;
-        let scaling =
-            self.get("rope_scaling").filter(|scaling| !scaling.as_object().is_some_and(Map::is_empty));
-        let parameters = match scaling.or_else(|| self.get("rope_parameters")) {
-            Some(Value::Object(parameters)) => parameters,
-            Some(other) => return Err(ConfigError(format!("rope parameters are {}", shown(other)))),
-            None => return Ok(RopeSettings::plain(theta)),
+        Ok(self.rope_of(&RopeKeys::usual(default_theta), longest)?.0)
+    }
+
+    /// The same as a family spells it, and which part of a head turns.
+    pub(crate) fn rope_of(
+        &self,
+        keys: &RopeKeys,
+        longest: usize,
+    ) -> Result<(RopeSettings, f64), ConfigError> {
+        let theta = self.number(keys.theta.0, keys.theta.1)?;
+        let Some(parameters) = self.rope_parameters()? else {
+            let partial = keys.partial.map_or(Ok(1.0), |(key, default)| {
+                self.get(key).map_or(Ok(default), |value| positive(key, value))
+            });
+            return Ok((RopeSettings::plain(theta), part(partial?)?));
         };
         if let Some((kind, _)) = parameters.iter().find(|(_, value)| value.is_object()) {
             return Err(ConfigError(format!(
@@ -26,8 +56,21 @@ impl Config {
             )));
         }
         let original = self.get("original_max_position_embeddings");
-        let file = self.get("partial_rotary_factor");
-        Parameters { of: parameters, file, original, truncates: true, longest }.read(theta)
+        let file = self.get(keys.partial.map_or("partial_rotary_factor", |(key, _)| key));
+        let parameters =
+            Parameters { of: parameters, file, original, truncates: true, longest, keys: Some(keys) };
+        Ok((parameters.read(theta)?, part(parameters.partial()?)?))
+    }
+
+    /// What the file says of rotary positions, in either spelling.
+    pub(crate) fn rope_parameters(&self) -> Result<Option<&Map<String, Value>>, ConfigError> {
+        let scaling =
+            self.get("rope_scaling").filter(|scaling| !scaling.as_object().is_some_and(Map::is_empty));
+        match scaling.or_else(|| self.get("rope_parameters")) {
+            Some(Value::Object(parameters)) => Ok(Some(parameters)),
+            Some(other) => Err(ConfigError(format!("rope parameters are {}", shown(other)))),
+            None => Ok(None),
+        }
     }
 
     /// The same for one kind of layer, where a model has two. Older files have `rope_scaling` for full layers and a key
@@ -52,7 +95,8 @@ impl Config {
             Some(of) => {
                 let file = self.get("partial_rotary_factor");
                 // By kind, the reference looks for `truncate` where no file has it.
-                Parameters { of: &of, file, original: None, truncates: false, longest }.read(theta)
+                Parameters { of: &of, file, original: None, truncates: false, longest, keys: None }
+                    .read(theta)
             }
             None => Ok(RopeSettings { theta, ..default }),
         }
@@ -69,6 +113,16 @@ struct Parameters<'a> {
     /// Whether `truncate` is looked at.
     truncates: bool,
     longest: usize,
+    /// How the family spells them, where it has one kind of layers.
+    keys: Option<&'a RopeKeys>,
+}
+
+/// A part of a head.
+fn part(part: f64) -> Result<f64, ConfigError> {
+    match part <= 1.0 {
+        true => Ok(part),
+        false => Err(ConfigError(format!("`partial_rotary_factor` is {part}, more than a head"))),
+    }
 }
 
 impl Parameters<'_> {
@@ -93,12 +147,27 @@ impl Parameters<'_> {
 
     fn original(&self) -> Result<usize, ConfigError> {
         let key = "original_max_position_embeddings";
-        self.original.or_else(|| self.get(key)).map_or(Ok(self.longest), |value| size(key, value))
+        let usual = self.keys.and_then(|keys| keys.original).unwrap_or(self.longest);
+        self.original.or_else(|| self.get(key)).map_or(Ok(usual), |value| size(key, value))
     }
 
     /// By how much the context has grown, where the file does not say it.
     fn growth(&self) -> Result<f64, ConfigError> {
         Ok(self.optional("factor")?.unwrap_or(self.longest as f64 / self.original()? as f64))
+    }
+
+    fn said_partial(&self) -> Result<f64, ConfigError> {
+        let usual = self.keys.and_then(|keys| keys.partial).map_or(1.0, |(_, usual)| usual);
+        let said = self.get("partial_rotary_factor").or(self.file);
+        said.map_or(Ok(usual), |value| positive("partial_rotary_factor", value))
+    }
+
+    /// Which part of a head turns.
+    fn partial(&self) -> Result<f64, ConfigError> {
+        match self.keys.and_then(|keys| keys.partial) {
+            Some(_) => self.said_partial(),
+            None => Ok(1.0),
+        }
     }
 
     fn read(&self, theta: f32) -> Result<RopeSettings, ConfigError> {
@@ -108,10 +177,14 @@ impl Parameters<'_> {
             Some(Value::String(kind)) => kind,
             Some(other) => return Err(ConfigError(format!("`rope_type` is {}", shown(other)))),
         };
-        let partial = self.get("partial_rotary_factor").or(self.file);
-        let partial = partial.map_or(Ok(1.0), |value| positive("partial_rotary_factor", value))?;
-        // Plain positions turn whole heads in these families, whatever the file says.
+        let kind = match (kind, self.keys) {
+            ("su" | "yarn", Some(RopeKeys { is_long: true, .. })) => "longrope",
+            (kind, _) => kind,
+        };
+        let partial = self.said_partial()?;
+        // Plain positions turn whole heads in families that know no others, whatever the file says.
         let fits = match kind {
+            _ if self.keys.is_some_and(|keys| keys.partial.is_some()) => kind != "proportional",
             "default" => true,
             "proportional" => partial <= 1.0,
             _ => partial == 1.0,

@@ -43,6 +43,8 @@ pub struct Net {
     pub(crate) rings: HashMap<(usize, usize), RingView>,
     /// Rotary periods that are chosen by length, by the name of their positions.
     pub(crate) periods: HashMap<String, ValueId>,
+    /// What layers share, by name: positions, masks.
+    shared_values: HashMap<String, ValueId>,
     /// Where the graph is told how long the text is.
     text_length: Option<ValueId>,
     /// Lengths beyond which it makes a difference.
@@ -128,6 +130,7 @@ impl Net {
             caches: Vec::new(),
             rings: HashMap::new(),
             periods: HashMap::new(),
+            shared_values: HashMap::new(),
             text_length: None,
             borders: Vec::new(),
         };
@@ -272,6 +275,33 @@ impl Net {
         self.source.form(Wanted::new(name, shape))?;
         let recipe = || Recipe::Floats { name: name.to_owned(), shape: shape.to_vec(), dtype, plus };
         Ok(self.constant(name, TensorType::known(dtype, shape), recipe))
+    }
+
+    /// The same as a constant of another shape, in the order in which the source has it.
+    pub(crate) fn floats_as(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        stored: &[usize],
+        dtype: DType,
+    ) -> Result<ValueId, ModelError> {
+        self.source.form(Wanted::new(name, shape))?;
+        let recipe = || Recipe::Floats { name: name.to_owned(), shape: shape.to_vec(), dtype, plus: 0.0 };
+        Ok(self.constant(name, TensorType::known(dtype, stored), recipe))
+    }
+
+    /// What `make` makes, once for all layers that ask for it by that name.
+    pub(crate) fn once(
+        &mut self,
+        name: &str,
+        make: impl FnOnce(&mut Net) -> Result<ValueId, ModelError>,
+    ) -> Result<ValueId, ModelError> {
+        if let Some(&known) = self.shared_values.get(name) {
+            return Ok(known);
+        }
+        let made = make(self)?;
+        self.shared_values.insert(name.to_owned(), made);
+        Ok(made)
     }
 
     /// State that a session keeps, zeros at first.

@@ -78,6 +78,15 @@ impl Net {
         self.op(Op::ARange { start: literal(0), stop, step: literal(1), scalar_type: Some(DType::I64) })
     }
 
+    /// The positions of the tokens, `[T]`.
+    pub(crate) fn positions(&mut self) -> Result<ValueId, ModelError> {
+        self.once("positions", |net| {
+            let tokens = net.range(value(net.length()))?;
+            let first = net.input_pos()?;
+            net.add(tokens, first)
+        })
+    }
+
     /// An integer of the graph as a tensor of rank 0.
     pub(crate) fn int_tensor(&mut self, number: ValueId) -> Result<ValueId, ModelError> {
         self.op(Op::Full { shape: vec![], v: FloatArg::Value(number), scalar_type: DType::I64 })

@@ -31,11 +31,17 @@ impl RopeSettings {
 /// Rotary positions of one kind of layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
+    name: String,
+    /// Features of a head that turn, the first ones.
     dims: usize,
+    /// Features of a head.
+    head_dim: usize,
     frequencies: Frequencies,
     scale: f32,
-    /// What scaling multiplies queries and keys by.
+    /// What scaling multiplies what turns of queries and keys by.
     attention_factor: f32,
+    /// Whether pairs are neighbours, and not halves of what turns.
+    interleaved: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,8 +101,16 @@ impl Rope {
         }
         let RopeSettings { theta, scaling } = settings;
         let attention_factor = scaling.attention_factor();
-        let base =
-            |scale| Rope { dims: head_dim, frequencies: Frequencies::Base(*theta), scale, attention_factor };
+        let rope = |frequencies, scale| Rope {
+            name: name.to_owned(),
+            dims: head_dim,
+            head_dim,
+            frequencies,
+            scale,
+            attention_factor,
+            interleaved: false,
+        };
+        let base = |scale| rope(Frequencies::Base(*theta), scale);
         let frequency = |pair: usize| 1.0 / theta.powf(2.0 * pair as f32 / head_dim as f32);
         let frequencies: Vec<f32> = (0..head_dim / 2).map(frequency).collect();
         let scaled = match scaling {
@@ -111,8 +125,7 @@ impl Rope {
                     short: periods(&divided(&frequencies, &scaling.short)?)?,
                     long: periods(&divided(&frequencies, &scaling.long)?)?,
                 };
-                let frequencies = Frequencies::ByLength(by_length);
-                return Ok(Rope { dims: head_dim, frequencies, scale: 1.0, attention_factor });
+                return Ok(rope(Frequencies::ByLength(by_length), 1.0));
             }
             RopeScaling::Long(scaling) => divided(&frequencies, &scaling.short)?,
             RopeScaling::Divisors(divisors) => divided(&frequencies, divisors)?,
@@ -124,17 +137,53 @@ impl Rope {
                 turning.chain(std::iter::repeat_n(0.0, still)).collect()
             }
         };
-        let frequencies = Frequencies::Periods(format!("{name}.periods"), periods(&scaled)?);
-        Ok(Rope { dims: head_dim, frequencies, scale: 1.0, attention_factor })
+        Ok(rope(Frequencies::Periods(format!("{name}.periods"), periods(&scaled)?), 1.0))
     }
 
-    /// What scores are multiplied by beside the layer's own scale: queries and keys have the factor each.
+    /// The same as the beginning of heads of that size: what is behind it does not turn.
+    pub fn within(self, head_dim: usize) -> Rope {
+        Rope { head_dim, ..self }
+    }
+
+    /// The same with neighbours as pairs.
+    pub fn interleaved(self, interleaved: bool) -> Rope {
+        Rope { interleaved, ..self }
+    }
+
+    /// The same the other way round: by negative angles.
+    pub fn backwards(self, backwards: bool) -> Rope {
+        let scale = if backwards { -self.scale } else { self.scale };
+        Rope { scale, ..self }
+    }
+
+    /// What scores are multiplied by beside the layer's own scale: queries and keys have the factor each. Where only a part
+    /// of a head turns, that part alone has it, and is multiplied by itself.
     pub fn score_factor(&self) -> f32 {
-        self.attention_factor * self.attention_factor
+        if self.is_partial() { 1.0 } else { self.attention_factor * self.attention_factor }
+    }
+
+    /// Turns what is a part of a head by itself: the factor is its own, and no matter of the scores.
+    pub fn apply_to_part(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
+        let x = if self.attention_factor == 1.0 { x } else { net.scaled(x, self.attention_factor)? };
+        self.apply(net, x)
+    }
+
+    fn is_partial(&self) -> bool {
+        self.dims < self.head_dim
     }
 
     /// Turns `x`, `[1, heads, T, head_dim]`.
     pub fn apply(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
+        let mut x = x;
+        if self.is_partial() && self.attention_factor != 1.0 {
+            let factors: Vec<f32> = (0..self.head_dim)
+                .map(|feature| if feature < self.dims { self.attention_factor } else { 1.0 })
+                .collect();
+            let factors = net.vector(&format!("{}.factors", self.name), &factors);
+            let dtype = net.dtype(x).unwrap_or(DType::F32);
+            let factors = net.cast(factors, dtype)?;
+            x = net.multiply(x, factors)?;
+        }
         let (base, freqs) = match &self.frequencies {
             Frequencies::Base(base) => (*base, None),
             Frequencies::Periods(key, periods) => (0.0, Some(net.vector(key, periods))),
@@ -143,7 +192,8 @@ impl Rope {
         // A tensor, also where a number is given: what turns by it is then the same at every position.
         let offset = OffsetArg::Tensor(net.input_pos()?);
         let (dims, scale) = (self.dims as i32, self.scale);
-        net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale })
+        let traditional = self.interleaved;
+        net.op(Op::Rope { x, dims, offset, freqs, traditional, base, scale })
     }
 }
 

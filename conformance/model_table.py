@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Write docs/models.md: every causal language model that transformers knows, and what `pteron export` does with it.
+
+usage: model_table.py [--check]
+
+Needs transformers. Families are read from crates/models/src/architectures, cases from family_configs.py and ckpt_families.py.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from transformers import __version__
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from family_configs import DENSE, SPARSE
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "crates/models/src/architectures"
+PAGE = ROOT / "docs/models.md"
+
+
+def built():
+    """`model_type`s that a family answers to."""
+    names = set()
+    for file in (*sorted((SOURCES / "decoder/table").glob("*.rs")), SOURCES / "decoder/row.rs", SOURCES / "mod.rs"):
+        for found in re.findall(r"names: &\[([^\]]*)\]", file.read_text()):
+            names.update(re.findall(r'"([^"]+)"', found))
+    return names
+
+
+def page():
+    dense = {model_type for _, model_type, _, _ in DENSE}
+    sparse = {model_type for _, model_type, _, _ in SPARSE}
+    others = {"gemma3", "gemma4", "gemma4_text"}  # cases of make_checkpoints.py
+    names = built()
+    rows, right = [], 0
+    for model_type, class_name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()):
+        if model_type in dense:
+            state = "right"
+        elif model_type in sparse:
+            state = "right, experts"
+        elif model_type in others:
+            state = "right, its text model"
+        elif model_type in names:
+            state = "built, without a case of its own"
+        else:
+            state = "refused by name"
+        right += state.startswith("right")
+        rows.append(f"| `{model_type}` | {class_name} | {state} |")
+    return "\n".join(
+        [
+            "# Models",
+            "",
+            f"Every causal language model of transformers {__version__} and what `pteron export` makes of its files; written by",
+            "`python conformance/model_table.py`.",
+            "",
+            "*right*: tiny random models of the family give the logits of transformers within 2e-4 in f32, and its greedy tokens, with",
+            "inputs of every length (`conformance/make_families.py`, `conformance/make_checkpoints.py`). *refused by name*: the export",
+            "says that it does not know the architecture, and writes nothing. Settings of a known family that are not built are refused by",
+            "name too.",
+            "",
+            f"{right} of {len(rows)} are right.",
+            "",
+            "| `model_type` | class | state |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main():
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text() != text:
+            sys.exit("docs/models.md is not what conformance/model_table.py writes")
+        return
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+//! The layouts of families whose files differ from what graphs ask for.
+
+use super::layout::{ExpertFiles, Fused, Fusion, Layout, USUAL};
+
+const QKV: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+const GATE_UP: &[&str] = &["mlp.gate_proj", "mlp.up_proj"];
+
+const fn qkv(published: &'static str, fusion: Fusion) -> Fused {
+    Fused { parts: QKV, published, fusion }
+}
+
+const FUSED_GATE: Fused = Fused { parts: GATE_UP, published: "mlp.gate_up_proj", fusion: Fusion::Stacked };
+
+pub(super) const PHI: Layout = Layout {
+    modules: &[
+        ("self_attn.o_proj", "self_attn.dense"),
+        ("self_attn.q_norm", "self_attn.q_layernorm"),
+        ("self_attn.k_norm", "self_attn.k_layernorm"),
+        ("mlp.up_proj", "mlp.fc1"),
+        ("mlp.down_proj", "mlp.fc2"),
+        ("norm", "final_layernorm"),
+    ],
+    ..USUAL
+};
+
+pub(super) const PHI3: Layout =
+    Layout { fused: &[qkv("self_attn.qkv_proj", Fusion::Stacked), FUSED_GATE], ..USUAL };
+
+pub(super) const GLM: Layout = Layout { fused: &[FUSED_GATE], ..USUAL };
+
+pub(super) const STABLELM: Layout = Layout {
+    modules: &[
+        ("self_attn.q_norm", "self_attn.q_layernorm.norms.{}"),
+        ("self_attn.k_norm", "self_attn.k_layernorm.norms.{}"),
+    ],
+    ..USUAL
+};
+
+pub(super) const STARCODER2: Layout =
+    Layout { modules: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")], ..USUAL };
+
+pub(super) const FC: Layout =
+    Layout { modules: &[("mlp.up_proj", "mlp.fc1"), ("mlp.down_proj", "mlp.fc2")], ..USUAL };
+
+pub(super) const HUNYUAN: Layout = Layout {
+    modules: &[
+        ("self_attn.q_norm", "self_attn.query_layernorm"),
+        ("self_attn.k_norm", "self_attn.key_layernorm"),
+    ],
+    ..USUAL
+};
+
+pub(super) const GPT2: Layout = Layout {
+    prefixes: &["transformer.", ""],
+    layers: "h",
+    modules: &[
+        ("embed_tokens", "wte"),
+        ("embed_positions", "wpe"),
+        ("norm", "ln_f"),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+        ("self_attn.o_proj", "attn.c_proj"),
+        ("mlp.up_proj", "mlp.c_fc"),
+        ("mlp.down_proj", "mlp.c_proj"),
+    ],
+    fused: &[qkv("attn.c_attn", Fusion::Stacked)],
+    transposed: true,
+    ..USUAL
+};
+
+/// GPT-2 with plain matrices, and one key head for all queries.
+pub(super) const BIGCODE: Layout = Layout { transposed: false, ..GPT2 };
+
+/// The same with as many key heads as queries.
+pub(super) const BIGCODE_HEADS: Layout = Layout { fused: &[qkv("attn.c_attn", Fusion::ByGroup)], ..BIGCODE };
+
+pub(super) const GPTJ: Layout = Layout {
+    prefixes: &["transformer.", ""],
+    layers: "h",
+    modules: &[
+        ("embed_tokens", "wte"),
+        ("norm", "ln_f"),
+        ("input_layernorm", "ln_1"),
+        ("self_attn.q_proj", "attn.q_proj"),
+        ("self_attn.k_proj", "attn.k_proj"),
+        ("self_attn.v_proj", "attn.v_proj"),
+        ("self_attn.o_proj", "attn.out_proj"),
+        ("mlp.up_proj", "mlp.fc_in"),
+        ("mlp.down_proj", "mlp.fc_out"),
+    ],
+    ..USUAL
+};
+
+pub(super) const GPT_NEO: Layout = Layout {
+    prefixes: &["transformer.", ""],
+    layers: "h",
+    modules: &[
+        ("embed_tokens", "wte"),
+        ("embed_positions", "wpe"),
+        ("norm", "ln_f"),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+        ("self_attn.q_proj", "attn.attention.q_proj"),
+        ("self_attn.k_proj", "attn.attention.k_proj"),
+        ("self_attn.v_proj", "attn.attention.v_proj"),
+        ("self_attn.o_proj", "attn.attention.out_proj"),
+        ("mlp.up_proj", "mlp.c_fc"),
+        ("mlp.down_proj", "mlp.c_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const NEOX: Layout = Layout {
+    prefixes: &["gpt_neox.", ""],
+    modules: &[
+        ("embed_tokens", "embed_in"),
+        ("norm", "final_layer_norm"),
+        ("self_attn.o_proj", "attention.dense"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    fused: &[qkv("attention.query_key_value", Fusion::ByGroup)],
+    ..USUAL
+};
+
+pub(super) const OPT: Layout = Layout {
+    prefixes: &["model.decoder.", "decoder.", ""],
+    modules: &[
+        ("norm", "final_layer_norm"),
+        ("input_layernorm", "self_attn_layer_norm"),
+        ("post_attention_layernorm", "final_layer_norm"),
+        ("self_attn.o_proj", "self_attn.out_proj"),
+        ("mlp.up_proj", "fc1"),
+        ("mlp.down_proj", "fc2"),
+    ],
+    ..USUAL
+};
+
+pub(super) const BLOOM: Layout = Layout {
+    prefixes: &["transformer.", ""],
+    layers: "h",
+    modules: &[
+        ("embed_tokens", "word_embeddings"),
+        ("embed_norm", "word_embeddings_layernorm"),
+        ("norm", "ln_f"),
+        ("self_attn.o_proj", "self_attention.dense"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    fused: &[qkv("self_attention.query_key_value", Fusion::ByGroup)],
+    ..USUAL
+};
+
+pub(super) const MIXTRAL: Layout = Layout {
+    modules: &[("mlp.gate", "block_sparse_moe.gate")],
+    experts: ExpertFiles::Each("block_sparse_moe.experts.", [".w1", ".w3", ".w2"]),
+    ..USUAL
+};
+
+pub(super) const GRANITE_MOE: Layout = Layout {
+    modules: &[("mlp.gate", "block_sparse_moe.router.layer")],
+    experts: ExpertFiles::Together(
+        "block_sparse_moe.input_linear.weight",
+        "block_sparse_moe.output_linear.weight",
+        false,
+    ),
+    ..USUAL
+};
+
+pub(super) const GPT_OSS: Layout = Layout {
+    modules: &[("mlp.gate", "mlp.router")],
+    experts: ExpertFiles::InTurns("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ..USUAL
+};
+
+pub(super) const DEEPSEEK: Layout = Layout {
+    modules: &[
+        ("mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const LLAMA4: Layout = Layout {
+    modules: &[
+        ("mlp.gate", "feed_forward.router"),
+        ("mlp.gate_proj", "feed_forward.gate_proj"),
+        ("mlp.up_proj", "feed_forward.up_proj"),
+        ("mlp.down_proj", "feed_forward.down_proj"),
+        ("mlp.shared_expert.gate_proj", "feed_forward.shared_expert.gate_proj"),
+        ("mlp.shared_expert.up_proj", "feed_forward.shared_expert.up_proj"),
+        ("mlp.shared_expert.down_proj", "feed_forward.shared_expert.down_proj"),
+    ],
+    experts: ExpertFiles::Together(
+        "feed_forward.experts.gate_up_proj",
+        "feed_forward.experts.down_proj",
+        true,
+    ),
+    ..USUAL
+};

@@ -27,7 +27,7 @@ pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
 pub use error::{LlmError, Result};
 pub use generate::{Answer, FinishReason, GenerateOptions, generate};
 pub use generation::{Generation, Likelihood, Step};
-pub use messages::read_messages;
+pub use messages::{read_message, read_messages};
 pub use perplexity::Perplexity;
 pub use program::LanguageModel;
 pub use schedule::{

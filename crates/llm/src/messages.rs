@@ -31,7 +31,11 @@ pub fn read_messages(messages: Vec<Value>) -> Result<Vec<Value>, String> {
     numbered.map(read).collect()
 }
 
-fn read_message(message: Value) -> Result<Value, String> {
+/// One message in the form that templates take.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_message(message: Value) -> Result<Value, String> {
     let Value::Object(mut given) = message else { return Err("it is no object".to_owned()) };
     let role = match given.remove("role") {
         Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,

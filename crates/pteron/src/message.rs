@@ -1,14 +1,8 @@
-//! Messages as programs that call models over the network write them: JSON in, what chat templates understand out. What a
-//! template would stumble over is told here, with the message's place.
+//! Messages as apps write them, and as JSON that programs send over a network.
 
 use crate::error::{Error, Result};
-use serde_json::{Map, Value, json};
-
-/// More than any context holds.
-const MOST_MESSAGES: usize = 100_000;
-
-/// Who may speak.
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+use pteron_llm::{read_message, read_messages};
+use serde_json::{Value, json};
 
 /// A message: who says what, and whatever else a chat template knows.
 ///
@@ -181,80 +175,9 @@ fn conversation(value: Value) -> Result<Messages, String> {
         }
         _ => return Err("it is neither a list of messages nor an object with `messages`".to_owned()),
     };
-    if messages.is_empty() || messages.len() > MOST_MESSAGES {
-        return Err(format!("it has {} messages; 1 to {MOST_MESSAGES} can be answered", messages.len()));
-    }
     check_tools(&tools)?;
-    let numbered = messages.into_iter().enumerate();
-    let messages = numbered.map(|(at, message)| match read_message(message) {
-        Ok(message) => Ok(Message(message)),
-        Err(wrong) => Err(format!("message {}: {wrong}", at + 1)),
-    });
-    Ok(Messages { messages: messages.collect::<Result<_, String>>()?, tools })
-}
-
-fn read_message(message: Value) -> Result<Value, String> {
-    let Value::Object(mut fields) = message else { return Err("it is no object".to_owned()) };
-    let role = match fields.get("role") {
-        Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role.clone(),
-        Some(Value::String(role)) => {
-            let shown: String = role.chars().take(40).collect();
-            return Err(format!("nobody has the role {shown:?}; there are {}", ROLES.join(", ")));
-        }
-        Some(_) => return Err("its `role` is no text".to_owned()),
-        None => return Err("it has no `role`".to_owned()),
-    };
-    match fields.get_mut("tool_calls") {
-        None | Some(Value::Null) => {}
-        Some(_) if role != "assistant" => return Err("only an assistant has `tool_calls`".to_owned()),
-        Some(Value::Array(calls)) => calls.iter_mut().try_for_each(read_call)?,
-        Some(_) => return Err("its `tool_calls` are no list".to_owned()),
-    }
-    let calls = fields.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
-    match fields.get("content") {
-        Some(Value::String(_)) => {}
-        Some(Value::Array(parts)) => parts.iter().try_for_each(check_part)?,
-        // Templates add the content to texts, also where a message is nothing but calls.
-        None | Some(Value::Null) if calls => drop(fields.insert("content".to_owned(), Value::from(""))),
-        None | Some(Value::Null) => return Err("it has no `content`".to_owned()),
-        Some(_) => return Err("its `content` is neither a text nor a list of parts".to_owned()),
-    }
-    Ok(Value::Object(fields))
-}
-
-/// A part of a message's content.
-fn check_part(part: &Value) -> Result<(), String> {
-    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    match (kind, part.get("text")) {
-        ("text", Some(Value::String(_))) => Ok(()),
-        ("text", _) => Err("a part of its `content` has no `text`".to_owned()),
-        ("", _) => Err("a part of its `content` has no `type`".to_owned()),
-        (other, _) => {
-            let shown: String = other.chars().take(40).collect();
-            Err(format!("a part of its `content` is {shown:?}; only texts are read"))
-        }
-    }
-}
-
-/// A call of a tool. Arguments that are JSON in a text, as servers give them, become what templates want.
-fn read_call(call: &mut Value) -> Result<(), String> {
-    let function: Option<&mut Map<String, Value>> = call.get_mut("function").and_then(Value::as_object_mut);
-    let Some(function) = function else { return Err("a tool call has no `function`".to_owned()) };
-    if !function.get("name").is_some_and(Value::is_string) {
-        return Err("a tool call has no `name`".to_owned());
-    }
-    match function.get_mut("arguments") {
-        None => drop(function.insert("arguments".to_owned(), Value::Object(Map::new()))),
-        Some(Value::Object(_)) => {}
-        Some(arguments) => {
-            let read = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
-            match read {
-                Some(read @ Value::Object(_)) => *arguments = read,
-                _ => return Err("the `arguments` of a tool call are no object".to_owned()),
-            }
-        }
-    }
-    Ok(())
+    let messages = read_messages(messages)?.into_iter().map(Message).collect();
+    Ok(Messages { messages, tools })
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ impl Few {
                 "tileloadd tmm{a}, [{left} + {depth}*1]",
                 "tdpbsud tmm{c}, tmm{a}, tmm{b}",
                 a = const A, b = const B, c = const C,
-                left = in(reg) left, depth = in(reg) depth, right = in(reg) right, line = in(reg) 64,
+                left = in(reg) left, depth = in(reg) depth, right = in(reg) right, line = in(reg) 64_usize,
                 options(nostack, readonly, preserves_flags),
             );
         }
@@ -272,7 +272,7 @@ impl Few {
         unsafe {
             asm!(
                 "tilestored [{to} + {line}*1], tmm{c}",
-                c = const C, to = in(reg) to, line = in(reg) 64, options(nostack, preserves_flags),
+                c = const C, to = in(reg) to, line = in(reg) 64_usize, options(nostack, preserves_flags),
             );
         }
     }

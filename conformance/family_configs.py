@@ -213,6 +213,7 @@ SPARSE = [
         base(**WIDE, **EXPERTS, sliding_window=7, layer_types=KINDS, swiglu_limit=1.0, rope_parameters={**YARN, "truncate": False}),
         {"sliding_window": 40, "swiglu_limit": 7.0},
     ),
+    ("gpt_oss-mxfp4", "gpt_oss", base(**WIDE, **EXPERTS, sliding_window=7, layer_types=KINDS), {}),
     ("deepseek_v2", "deepseek_v2", base(**MLA, topk_method="greedy", routed_scaling_factor=1.5), {"routed_scaling_factor": 1.0}),
     (
         "deepseek_v2-groups",

@@ -9,6 +9,7 @@ written. The families are in family_configs.py.
 
 import argparse
 import fnmatch
+import json
 import logging
 import os
 import shutil
@@ -26,7 +27,7 @@ logging.disable(logging.WARNING)
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from case_files import write_json
@@ -106,6 +107,8 @@ def build(case, out, seed):
     missing = [key for key in info["missing_keys"] if "mtp" not in key]
     assert not missing and not info["mismatched_keys"], info
     model = model.float().eval()
+    if name.endswith("-mxfp4"):
+        as_mxfp4(model, folder)
     prompt, decode, answer = tokens_of(model, seed)
     prefill, steps = reference_logits(model, prompt, decode)
     whole = model(input_ids=torch.tensor([prompt + decode])).logits[0].detach()
@@ -127,6 +130,26 @@ def build(case, out, seed):
     write_json(work / "case.json", description)
     shutil.rmtree(final, ignore_errors=True)
     work.rename(final)
+
+
+def as_mxfp4(model, folder):
+    """Experts as gpt-oss is published: blocks of two codes a byte and a power of two for each; the model gets what they mean."""
+    table = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    state, parameters = load_file(folder / "model.safetensors"), dict(model.named_parameters())
+    for name in [name for name in state if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        weight = state.pop(name).float().transpose(1, 2).contiguous()
+        groups = weight.view(*weight.shape[:2], -1, 32)
+        exponents = groups.abs().amax(-1, keepdim=True).clamp(min=1e-6).log2().floor() - 2
+        scaled = groups / 2.0**exponents
+        codes = (scaled.abs()[..., None] - table).abs().argmin(-1)
+        values = table[codes] * scaled.sign() * 2.0**exponents
+        codes = codes + 8 * (scaled < 0)
+        state[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8).contiguous()
+        state[f"{name}_scales"] = (exponents[..., 0] + 127).to(torch.uint8)
+        parameters[name].data.copy_(values.view(weight.shape).transpose(1, 2))
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**config, "quantization_config": {"quant_method": "mxfp4"}})
 
 
 def pack(out, file):

@@ -2,6 +2,7 @@
 
 mod json;
 mod mlx;
+mod mxfp4;
 mod names;
 mod pieces;
 mod safetensors;

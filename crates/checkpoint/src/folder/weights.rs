@@ -14,7 +14,7 @@ use safetensors::tensor::Dtype;
 use super::names::Names;
 use super::pieces::{Pieces, Selected};
 use super::safetensors::{Stored, Tensors};
-use super::{Quantization, mlx, torchao};
+use super::{Quantization, mlx, mxfp4, torchao};
 
 /// What stands in place of `weight` in the names of a matrix's parts, whoever packed it.
 const PARTS: [&str; 6] =
@@ -38,6 +38,7 @@ pub(super) struct FolderWeights {
 enum Held<'t> {
     Plain(&'t Stored),
     Mlx(mlx::Matrix<'t>),
+    Mxfp4(mxfp4::Matrix<'t>),
     Torchao(Arc<torchao::Matrix>),
 }
 
@@ -58,7 +59,7 @@ impl FolderWeights {
         let tensors = if place.is_apart() { place.parts } else { 1 };
         let names = (0..tensors).map(|part| self.names.stored(&place.tensor_of(part)));
         let parts = names.flat_map(|stored| {
-            let kinds = if stored.ends_with("weight") { &PARTS[..] } else { &[""] };
+            let kinds = if stored.ends_with("weight") { &PARTS[..] } else { &["", "_blocks", "_scales"] };
             let named = |kind: &&str| format!("{}{kind}", stored.strip_suffix("weight").unwrap_or(&stored));
             kinds.iter().map(named).collect::<Vec<_>>()
         });
@@ -67,7 +68,11 @@ impl FolderWeights {
 
     /// Where a weight lies, and in which pieces.
     fn pieces(&self, Wanted { name, shape }: Wanted<'_>) -> Result<(Place, Pieces), WeightError> {
-        let place = self.places.place(name);
+        let mut place = self.places.place(name);
+        // Outputs are rows there, whatever the floats have.
+        if place.transposed && mxfp4::Matrix::is_there(&self.tensors, &self.names.stored(&place.tensor)) {
+            place.transposed = false;
+        }
         let pieces = Pieces::new(&place, shape).ok_or_else(|| WeightError::Read {
             name: name.to_owned(),
             problem: format!("{shape:?} is not {} parts of it", place.parts),
@@ -84,6 +89,9 @@ impl FolderWeights {
             && let Some(matrix) = mlx::Matrix::find(&self.tensors, settings, stored_name, shape)?
         {
             return Ok(Held::Mlx(matrix));
+        }
+        if let Some(matrix) = mxfp4::Matrix::find(&self.tensors, stored_name, shape)? {
+            return Ok(Held::Mxfp4(matrix));
         }
         let problem = |problem: String| WeightError::Read { name: stored_name.to_owned(), problem };
         let stored = self.tensors.get(stored_name);
@@ -153,7 +161,7 @@ impl FolderWeights {
                 Ok(())
             }
             Held::Torchao(matrix) => matrix.floats(&self.tensors, elements, out),
-            Held::Mlx(_) => Err(problem("it is packed, and is taken as it is")),
+            Held::Mlx(_) | Held::Mxfp4(_) => Err(problem("it is packed, and is taken as it is")),
         }
     }
 
@@ -192,6 +200,7 @@ impl WeightSource for FolderWeights {
             let of_part = match self.find(&stored_name, &pieces.stored_shape())? {
                 Held::Plain(_) => Form::Floats,
                 Held::Mlx(matrix) => Form::Packed(matrix.packing),
+                Held::Mxfp4(matrix) => Form::Packed(matrix.packing),
                 Held::Torchao(matrix) => matrix.packing().map_or(Form::Floats, Form::Packed),
             };
             if *form.get_or_insert(of_part) != of_part {
@@ -246,6 +255,7 @@ impl WeightSource for FolderWeights {
             let mut selected = Selected::new(out, &pieces, packing, part);
             match held {
                 Held::Mlx(matrix) => matrix.write(&self.tensors, part, &mut selected)?,
+                Held::Mxfp4(matrix) => matrix.write(&self.tensors, part, &mut selected)?,
                 Held::Torchao(matrix) => matrix.write(&self.tensors, packing, part, &mut selected)?,
                 Held::Plain(_) => return Err(io::Error::other(format!("{stored_name}: it is not packed"))),
             }

@@ -184,3 +184,57 @@ fn what_is_not_built_is_refused() {
         assert!(error.to_string().contains(message), "{error} should say {message:?}");
     }
 }
+
+#[test]
+fn settings_of_a_family_that_are_not_built_are_refused_by_name() {
+    let slides = json!(["sliding_attention", "full_attention"]);
+    let cases = [
+        ("smollm3", json!({"use_sliding_window": true}), "`use_sliding_window` is true"),
+        ("smollm3", json!({"num_hidden_layers": 2, "layer_types": slides}), "names layers that slide"),
+        ("qwen3_moe", json!({"use_sliding_window": true}), "`use_sliding_window` is true"),
+        ("gemma", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention"),
+        ("bloom", json!({"apply_residual_connection_post_layernorm": true}), "post_layernorm` is true"),
+        ("gpt2", json!({"add_cross_attention": true}), "`add_cross_attention` is true"),
+        ("gptj", json!({"rotary_dim": null}), "`rotary_dim` is null"),
+        (
+            "gptj",
+            json!({"n_embd": 32, "n_head": 4, "rotary_dim": 64}),
+            "`rotary_dim` is 64 where heads have 8",
+        ),
+        ("gpt_neo", json!({"num_layers": 3}), "does not name 3 layers"),
+        (
+            "gpt_neo",
+            json!({"num_layers": 2, "attention_types": [[["far"], 2]]}),
+            "`attention_types` is no list",
+        ),
+        (
+            "falcon",
+            json!({"new_decoder_architecture": true, "parallel_attn": false}),
+            "`parallel_attn` is false",
+        ),
+        ("falcon", json!({"num_ln_in_parallel_attn": 2}), "`num_ln_in_parallel_attn` is 2 without"),
+        ("mixtral", json!({"num_local_experts": 2, "num_experts_per_tok": 3}), "there are 2 experts"),
+        ("phimoe", json!({"num_experts_per_tok": 1}), "where this family has 2"),
+        ("phimoe", json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}), "other than longrope"),
+        ("gpt_oss", json!({"swiglu_alpha": 1.5}), "`swiglu_alpha` is 1.5"),
+        (
+            "deepseek_v2",
+            json!({"num_experts_per_tok": 2, "topk_method": "noaux_tc"}),
+            "`topk_method` is \"noaux_tc\"",
+        ),
+        ("deepseek_v2", json!({}), "`num_experts_per_tok` is missing"),
+        ("deepseek_v3", json!({"n_group": 7}), "256 experts in 7 groups"),
+        ("llama4_text", json!({"attention_chunk_size": null}), "`attention_chunk_size` is null"),
+        ("llama4_text", json!({"num_hidden_layers": 2, "layer_types": slides}), "`layer_types` names"),
+        ("ministral3", json!({"rope_parameters": {"rope_type": "default"}}), "lack `llama_4_scaling_beta`"),
+        ("phi", json!({"partial_rotary_factor": 1.5}), "more than a head"),
+    ];
+    for (family, file, message) in cases {
+        match read(family, file.clone()) {
+            Ok(_) => panic!("{family} reads {file}"),
+            Err(error) => {
+                assert!(error.to_string().contains(message), "{family}: {error} should say {message:?}")
+            }
+        }
+    }
+}

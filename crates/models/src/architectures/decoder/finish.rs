@@ -95,7 +95,8 @@ pub(super) fn gpt_neo(config: &Config, decoder: &mut Decoder) -> Finished {
     let mut locals = Vec::new();
     let layers = decoder.layers.len();
     match config.get("attention_types") {
-        None => locals.extend((0..layers).map(|layer| layer % 2 == 1)),
+        // Twelve times a global one and a local one.
+        None => locals.extend((0..24).map(|layer| layer % 2 == 1)),
         Some(list) => {
             for item in list.as_array().ok_or_else(wrong)? {
                 let kinds = item.get(0).and_then(Value::as_array).ok_or_else(wrong)?;

@@ -52,7 +52,7 @@ pub fn output_matrix(
     if tied { Ok(embedding) } else { matrix(net, "lm_head.weight", vocab_size, hidden) }
 }
 
-/// Logits in f32: of the last position `[1, V]`, or of all `[1, T, V]`, as the method asks. A soft cap works in f32.
+/// Logits in f32: of the last position `[1, V]`, of all `[1, T, V]` or of some `[1, R, V]`, as the method asks. A soft cap works in f32.
 pub fn head(
     net: &mut Net,
     x: ValueId,
@@ -62,7 +62,7 @@ pub fn head(
 ) -> Result<ValueId, ModelError> {
     net.enter("head");
     // Before the norm: the other positions are needed by nobody.
-    let x = if net.gives_all_logits() { x } else { net.pick(x, -1, 1)? };
+    let x = net.wanted_rows(x)?;
     let x = norm.apply(net, x)?;
     // Not by way of the activations' dtype, where the product is wider already.
     let logits = product(net, x, matrix, None)?;

@@ -61,6 +61,11 @@ impl Net {
         self.op(Op::Take { x, index: IndexArg::Tensor(tokens), axis: 0 })
     }
 
+    /// Slices of axis 1 by their numbers.
+    pub(crate) fn take_rows(&mut self, x: ValueId, numbers: ValueId) -> Result<ValueId, ModelError> {
+        self.op(Op::Take { x, index: IndexArg::Tensor(numbers), axis: 1 })
+    }
+
     pub(crate) fn add_int(&mut self, a: IntArg<ValueId>, b: IntArg<ValueId>) -> Result<ValueId, ModelError> {
         self.op(Op::AddInt { a, b })
     }

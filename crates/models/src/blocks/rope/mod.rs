@@ -66,6 +66,11 @@ impl ByLength {
         if let Some(&known) = net.periods.get(&self.name) {
             return Ok(known);
         }
+        if net.has_each_position() {
+            let problem =
+                "longrope asks how long the text is, and tokens of several texts have no length in common";
+            return Err(ModelError::configuration(problem));
+        }
         let length = net.int_tensor(net.length())?;
         let start = net.input_pos()?;
         let end = net.add(start, length)?;
@@ -143,7 +148,13 @@ impl Rope {
         // A tensor, also where a number is given: what turns by it is then the same at every position.
         let offset = OffsetArg::Tensor(net.input_pos()?);
         let (dims, scale) = (self.dims as i32, self.scale);
-        net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale })
+        if !net.has_each_position() {
+            return net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale });
+        }
+        // A batch row for each token, since each row has an offset.
+        let x = net.op(Op::Transpose { x, perm: vec![2, 1, 0, 3] })?;
+        let x = net.op(Op::Rope { x, dims, offset, freqs, traditional: false, base, scale })?;
+        net.op(Op::Transpose { x, perm: vec![2, 1, 0, 3] })
     }
 }
 

@@ -19,6 +19,8 @@ use crate::{Checkpoint, CheckpointError};
 const USUAL_CONTEXT: usize = 4096;
 /// Tokens of the largest input unless another number is asked for.
 const USUAL_CHUNK: usize = 512;
+/// Tokens of other sessions that a batched program takes beside a whole part of a prompt: one each of so many.
+const BESIDE: usize = 64;
 
 /// What a program is to be like.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +62,12 @@ impl ExportOptions {
         ExportOptions { kv: KvCache::InGraph, position: Position::Tensor, ..ExportOptions::default() }
     }
 
+    /// For flat batches: tokens of several sessions in one call, each with its position, and the rows that want logits.
+    /// ExecuTorch's runners of batches take such programs too.
+    pub fn batched() -> ExportOptions {
+        ExportOptions { position: Position::Each, logits: Logits::Selected, ..ExportOptions::default() }
+    }
+
     fn model(&self, longest: usize, kv: KvCache) -> ModelOptions {
         let wanted = self.context.unwrap_or(longest.min(USUAL_CONTEXT));
         let (context, session_context) = match kv {
@@ -72,6 +80,7 @@ impl ExportOptions {
             context,
             session_context,
             chunk: self.chunk.unwrap_or(USUAL_CHUNK.min(wanted)),
+            beside: if self.position == Position::Each { BESIDE } else { 0 },
             quantization: self.quantization.clone(),
             logits: self.logits,
             kv,
@@ -230,6 +239,7 @@ impl<'c> Export<'c> {
                 "position": match options.position {
                     Position::Tensor => "tensor",
                     Position::Number => "number",
+                    Position::Each => "each",
                 },
                 "all_logits": options.logits != Logits::Last,
             },

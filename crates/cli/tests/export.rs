@@ -121,6 +121,45 @@ fn exec_takes_numbers_for_single_elements_and_refuses_ids_below_zero() {
 }
 
 #[test]
+fn batched_programs_take_a_position_for_each_token_and_the_rows_that_want_logits() {
+    let folder = Folder::new();
+    let source = checkpoint(&folder, "smollm2-bf16");
+    let model = folder.at("model.pte");
+    let options = ["--context", "64", "--chunk", "8"];
+    pteron(&[&["export", &source, "-o", &model, "--batched"], &options[..]].concat()).ok();
+    assert_eq!(pteron(&["verify", &model]).code, 0);
+    let shown = pteron(&["inspect", &model]).ok();
+    // A whole chunk, and a token each of 64 others.
+    for part in
+        ["[1, 1..=72]", "[1..=72]", "get_logits_to_keep_mode  2", "get_max_prefill_chunk", "UpdateAndAttend"]
+    {
+        assert!(shown.contains(part), "{part:?} is missing in\n{shown}");
+    }
+    let input = |name: &str, shape: Vec<usize>, numbers: &[i64]| {
+        let tensor = pteron_tensor::HostTensor::from_slice(shape, numbers).unwrap();
+        folder.write(name, &pteron_tensor::npy::write(&tensor).unwrap())
+    };
+    let tokens = input("tokens.npy", vec![1, 3], &[3, 5, 7]);
+    let run = |positions: &str, rows: &str| {
+        pteron(&["exec", &model, "--input", &tokens, "--input", positions, "--input", rows])
+    };
+    let rows = input("rows.npy", vec![2], &[2, 0]);
+    let positions = input("positions.npy", vec![3], &[0, 1, 2]);
+    assert!(run(&positions, &rows).ok().starts_with("out.0  f32 [1, 2, "));
+    let gap = input("gap.npy", vec![3], &[0, 1, 3]);
+    let refused = run(&gap, &rows);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("positions of a call follow each other"),
+        "{}",
+        refused.stderr
+    );
+    for other in [&["--kv", "in-graph"][..], &["--all-logits"]] {
+        let refused = pteron(&[&["export", &source, "-o", &model, "--batched"], other].concat());
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn longrope_turns_short_inputs_by_the_short_list_whatever_the_context() {
     let folder = Folder::new();
     let source = checkpoint(&folder, "smollm2-bf16");

@@ -1,15 +1,18 @@
 //! What a loaded program owes the runtime: states, runs alone, lanes, and what all of it holds.
 
+use crate::cache::SpanCache;
 use crate::finish::finish;
 use crate::joint::Lane;
 use crate::lanes::{caught, run_lanes};
-use crate::loaded::LoadedCpu;
+use crate::loaded::{Beside, LoadedCpu};
 use crate::run::Run;
 use crate::state::CpuState;
 use crate::step::Planned;
 use crate::workspace::{Kept, Workspace};
 use pteron_ir::Type;
-use pteron_runtime::backend::{Call, GraphId, Loaded, MemoryReport, RunControl, State, StateOptions, Ticket};
+use pteron_runtime::backend::{
+    Call, GraphId, Loaded, MemoryReport, Part, RunControl, State, StateOptions, Ticket,
+};
 use pteron_runtime::reference::Argument;
 use pteron_runtime::{Error, LoadMode, Result, Value};
 use std::sync::{Arc, PoisonError};
@@ -40,11 +43,41 @@ struct Entered<'c> {
 /// A lane of a submission: the call, where its outputs go, and what becomes of it.
 type Entry<'c> = (Entered<'c>, &'c mut Vec<Value>, &'c mut Result<()>);
 
+/// A session of a flat batch that is not its first: how many tokens are its own, and who stops it.
+type Rider<'c> = (Attempt<'c>, usize, &'c RunControl);
+
 impl Entered<'_> {
     fn bind<'r>(&'r mut self, program: &'r LoadedCpu) -> Result<(&'r Planned, Run<'r>)> {
         let Entered { attempt, arguments, space, kept, control } = self;
         let region = space.arena(kept.planned.plan.arena_bytes);
-        program.bind(kept, region, attempt.state, arguments, control)
+        program.bind(kept, region, (attempt.state, None), arguments, control)
+    }
+
+    /// All steps, for the tokens of this call and of others that lie behind them.
+    fn run_flat(
+        &mut self,
+        program: &LoadedCpu,
+        (tokens, watched): (usize, &RunControl),
+        others: &mut [Rider<'_>],
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        // The first place is for the cache of this call.
+        let mut caches = Vec::with_capacity(1 + others.len());
+        for (number, (attempt, tokens, control)) in others.iter_mut().enumerate() {
+            let missing = || Error::Span {
+                span: number + 1,
+                source: Box::new(Error::Cache("the session has none".into())),
+            };
+            let cache = attempt.state.cache.as_mut().ok_or_else(missing)?;
+            caches.push(SpanCache { cache, tokens: *tokens, control });
+        }
+        let beside = Beside { tokens, control: watched, others: caches };
+        let Entered { attempt, arguments, space, kept, control } = self;
+        let region = space.arena(kept.planned.plan.arena_bytes);
+        let (planned, mut run) =
+            program.bind(kept, region, (attempt.state, Some(beside)), arguments, control)?;
+        planned.run(&mut run)?;
+        finish(&mut run, outputs)
     }
 
     /// All steps, for this call alone.
@@ -69,6 +102,13 @@ impl Entered<'_> {
 }
 
 impl LoadedCpu {
+    /// A state of this program, which is taken back unless somebody says that it holds.
+    fn attempt<'c>(&self, state: &'c mut dyn State) -> Result<Attempt<'c>> {
+        let state = state.as_any_mut().downcast_mut::<CpuState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
+        Ok(Attempt { state, succeeded: false })
+    }
+
     /// Takes a call in; what is wrong with it takes back what is pending in its state. What it computes in comes off
     /// the bytes that are left.
     fn entered<'c>(
@@ -78,9 +118,7 @@ impl LoadedCpu {
         (inputs, control): (&[Value], &'c RunControl),
         left: &mut u64,
     ) -> Result<Entered<'c>> {
-        let state = state.as_any_mut().downcast_mut::<CpuState>();
-        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
-        let attempt = Attempt { state, succeeded: false };
+        let attempt = self.attempt(state)?;
         let mut arguments = std::mem::take(&mut attempt.state.arguments);
         let form = self.admit(graph, inputs, control, &mut arguments)?;
         let (space, kept) = self.enter((graph, form), &arguments, left)?;
@@ -169,6 +207,35 @@ impl Loaded for LoadedCpu {
             self.run_group(&planned, entered.split_off(group));
         }
         Ok(Ticket::done())
+    }
+
+    fn runs_flat(&self) -> bool {
+        true
+    }
+
+    /// One plan for all tokens: their numbers are those that they have alone, to the last bit, but for products of so many
+    /// rows that matrix tiles or panels compute them; with `batch_invariant` there is no such exception.
+    fn run_flat(
+        &self,
+        graph: GraphId,
+        parts: &mut [Part<'_>],
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let [first, rest @ ..] = parts else {
+            return Err(Error::Invalid("a flat batch of no sessions".into()));
+        };
+        let mut others: Vec<Rider<'_>> = Vec::with_capacity(rest.len());
+        for Part { state, tokens, control } in rest {
+            others.push((self.attempt(*state)?, *tokens, *control));
+        }
+        let mut left = self.limits.live_bytes;
+        let mut entered = self.entered(graph, first.state, (inputs, control), &mut left)?;
+        let result = entered.run_flat(self, (first.tokens, first.control), &mut others, outputs);
+        let result = entered.leave(self, result);
+        others.iter_mut().for_each(|(attempt, ..)| attempt.succeeded = result.is_ok());
+        result
     }
 
     fn memory(&self) -> MemoryReport {

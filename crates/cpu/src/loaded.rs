@@ -1,6 +1,7 @@
 //! A program in this backend: its constants, its plans by input signature, and what becomes of a call before its steps run.
 
 use crate::batch::Batches;
+use crate::cache::{Caches, SpanCache};
 use crate::constants::{Constants, Form, Prepared};
 use crate::frame::{Frame, Slot};
 use crate::memory::{Memory, Region};
@@ -14,11 +15,12 @@ use crate::state::CpuState;
 use crate::step::Planned;
 use crate::workspace::{Kept, Workspace, Workspaces};
 use pteron_format::Limits;
+use pteron_ir::token_rows;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_passes::fuse::fuse;
 use pteron_plan::{Layout, RunMemory};
-use pteron_runtime::backend::{GraphId, LoadOptions, ProgramGraphs, RunControl};
+use pteron_runtime::backend::{DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl};
 use pteron_runtime::reference::{Argument, check_inputs};
 use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +49,8 @@ pub(crate) struct LoadedCpu {
     precision: Precision,
     /// Whether lanes must not change each other's numbers.
     invariant: bool,
+    /// By graph: whether that holds for the rows of one run, since they may be those of several sessions.
+    invariant_rows: Vec<bool>,
     /// Where the bytes of the files lie.
     pub(crate) mode: LoadMode,
     pub(crate) limits: Limits,
@@ -84,6 +88,9 @@ impl LoadedCpu {
             prepared
                 .push(Arc::new(Prepared::new(fused, Constants::new(weights.clone(), graphs.clone(), id))));
         }
+        let reads_flat = |graph: &DelegateGraph| token_rows(&graph.module.main).is_ok();
+        let invariant_rows =
+            graphs.graphs.iter().map(|graph| options.batch_invariant && reads_flat(graph)).collect();
         let seconds = begin.elapsed().as_secs_f64();
         let (copied, locked) = (residence.copied, residence.locked);
         tracing::info!(mode = ?options.mode, copied, locked, seconds, "weights loaded");
@@ -100,6 +107,7 @@ impl LoadedCpu {
             memory,
             precision: options.precision,
             invariant: options.batch_invariant,
+            invariant_rows,
             mode: options.mode,
             limits: options.limits.clone(),
         })
@@ -125,7 +133,12 @@ impl LoadedCpu {
             })
             .collect();
         let prepared = &self.prepared[id.0];
-        let how = Numerics { path: self.path, precision: self.precision, invariant: self.invariant };
+        let how = Numerics {
+            path: self.path,
+            precision: self.precision,
+            invariant: self.invariant,
+            invariant_rows: self.invariant_rows[id.0],
+        };
         let lowering = Lowering::new(prepared.clone(), how, self.pool.threads());
         let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;
         let planned = Arc::new(planned);
@@ -192,12 +205,13 @@ impl LoadedCpu {
         Ok((space, kept))
     }
 
-    /// A run, with inputs and buffers where its steps find them.
+    /// A run, with inputs and buffers where its steps find them. Of a flat batch the state is that of its first session;
+    /// `beside` says how many tokens are that one's, and has the caches of the others.
     pub(crate) fn bind<'r>(
         &'r self,
         kept: &'r mut Kept,
         arena: Region,
-        state: &'r mut CpuState,
+        (state, beside): (&'r mut CpuState, Option<Beside<'r>>),
         inputs: &[Argument],
         control: &'r RunControl,
     ) -> Result<(&'r Planned, Run<'r>)> {
@@ -234,6 +248,14 @@ impl LoadedCpu {
             (none, true) => none.insert(committed.clone()),
             (None, false) => committed,
         };
+        let caches = match (cache.as_mut(), beside) {
+            (Some(cache), Some(Beside { tokens, control, mut others })) => {
+                others.insert(0, SpanCache { cache, tokens, control });
+                Caches::Several(others)
+            }
+            (Some(cache), None) => Caches::One(cache),
+            (None, _) => Caches::None,
+        };
         let run = Run {
             graph,
             id,
@@ -243,7 +265,7 @@ impl LoadedCpu {
             constants: &self.prepared[id.0].constants,
             effects,
             undo,
-            cache: cache.as_mut(),
+            caches,
             pool: &self.pool,
             control,
             limits: &self.limits,
@@ -252,6 +274,14 @@ impl LoadedCpu {
         };
         Ok((planned, run))
     }
+}
+
+/// What a run of a flat batch knows besides the state of its first session.
+pub(crate) struct Beside<'r> {
+    /// Tokens of the first session.
+    pub(crate) tokens: usize,
+    pub(crate) control: &'r RunControl,
+    pub(crate) others: Vec<SpanCache<'r>>,
 }
 
 /// Takes the region of a plan off the bytes that are left.

@@ -1,6 +1,6 @@
 //! One run of a plan over one frame: what its steps read, write, reserve and charge. It knows places, not steps.
 
-use crate::cache::Cache;
+use crate::cache::Caches;
 use crate::constants::Constants;
 use crate::copy;
 use crate::fault::{invalid, of_run, out_of_range};
@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
     pub(crate) constants: &'a Constants,
     pub(crate) effects: &'a mut Effects,
     pub(crate) undo: &'a mut Undo,
-    pub(crate) cache: Option<&'a mut Cache>,
+    pub(crate) caches: Caches<'a>,
     pub(crate) pool: &'a Pool,
     pub(crate) control: &'a RunControl,
     pub(crate) limits: &'a Limits,

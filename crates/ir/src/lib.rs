@@ -9,6 +9,7 @@ pub mod expand;
 pub mod graph;
 pub mod liveness;
 pub mod op;
+pub mod rows;
 pub mod rules;
 pub mod text;
 pub mod verify;
@@ -20,6 +21,7 @@ pub use graph::{
     ValueId, ValueInfo,
 };
 pub use op::{Effect, Op, OpKind};
+pub use rows::{TokenRows, token_rows};
 pub use rules::{RuleError, TypeSource, Typing, infer};
 pub use text::{ParseError, parse_graph, parse_module};
 pub use verify::{VerifyError, verify, verify_module};

@@ -38,6 +38,7 @@ struct Inner {
     borders: Vec<usize>,
     told: Vec<BufferId>,
     chunk: usize,
+    most_flat: Option<usize>,
     context: Option<usize>,
     longest: Option<usize>,
     vocab: Option<usize>,
@@ -49,12 +50,11 @@ impl LanguageModel {
     /// Reads what the program says of itself.
     pub fn new(program: Program) -> Result<LanguageModel> {
         let (prefill, decode) = reading_methods(&program)?;
-        let all = match prefill.gives {
-            Gives::AllLogits => Some(prefill.clone()),
-            _ => method(&program, "forward_all")
+        let all = prefill.for_all_logits().or_else(|| {
+            method(&program, "forward_all")
                 .and_then(|method| Signature::of(method).ok())
-                .filter(|signature| signature.gives == Gives::AllLogits),
-        };
+                .filter(|signature| signature.gives == Gives::AllLogits)
+        });
         let caches = Caches::of(&program, [&prefill.method, &decode.method]);
         let useful = program.backend().1.useful_input_length;
         let context = CONTEXT.iter().find_map(|name| size(&program, name)).or_else(|| caches.slots());
@@ -62,7 +62,12 @@ impl LanguageModel {
         let bounds = declared.chain(prefill.longest).chain(useful).chain(caches.most_at_once(context));
         let told = length_buffers(&program);
         let borders = if told.is_empty() { Vec::new() } else { sizes(&program, BORDERS) };
+        let reads_flat = prefill == decode
+            && borders.is_empty()
+            && prefill.takes_several_texts()
+            && program.reads_flat(&prefill.method).is_ok();
         let inner = Inner {
+            most_flat: reads_flat.then(|| prefill.longest.unwrap_or(usize::MAX)),
             chunk: bounds.min().unwrap_or(1).max(1),
             context,
             longest: size(&program, LONGEST),
@@ -119,6 +124,11 @@ impl LanguageModel {
     /// wants and its rings have room for.
     pub fn chunk(&self) -> usize {
         self.0.chunk
+    }
+
+    /// Tokens that one call may have which reads several texts, where there is such a call.
+    pub fn most_flat_tokens(&self) -> Option<usize> {
+        self.0.most_flat
     }
 
     /// Positions there are; `None` where nothing says it.

@@ -20,6 +20,8 @@ pub struct Signature {
     position: Position,
     /// The dtypes of top-k and seed, where it draws tokens itself.
     draws: Option<(DType, DType)>,
+    /// The dtype of row numbers, where it is told of which tokens it shall give logits.
+    selects: Option<DType>,
 }
 
 /// What a call gives.
@@ -76,8 +78,13 @@ impl Signature {
         let [tokens, position, rest @ ..] = method.inputs.as_slice() else { return Err(other()) };
         let (token_dtype, longest) = token_input(&tokens.kind).ok_or_else(other)?;
         let position = position_input(&position.kind).ok_or_else(other)?;
+        let selects = match rest {
+            [rows] => row_numbers(&rows.kind),
+            _ => None,
+        };
         let draws = match rest {
             [] => None,
+            [_] if selects.is_some() => None,
             [temperature, top_k, top_p, seed] => {
                 let scalars = [temperature, top_k, top_p, seed].map(|input| scalar(&input.kind));
                 let [Some(DType::F32), Some(top_k), Some(DType::F32), Some(seed)] = scalars else {
@@ -91,6 +98,11 @@ impl Signature {
             more => return Err(format!("`{}` takes {} further inputs", method.name, more.len())),
         };
         let (gives, vocab) = output(method)?;
+        let gives = match (gives, selects) {
+            // The last token's, unless somebody wants more.
+            (Gives::AllLogits | Gives::LastLogits, Some(_)) => Gives::LastLogits,
+            (gives, _) => gives,
+        };
         if (gives == Gives::Token) != draws.is_some() {
             return Err(format!(
                 "`{}` draws tokens and is not told how, or the other way round",
@@ -105,7 +117,24 @@ impl Signature {
             tokens: token_dtype,
             position,
             draws,
+            selects,
         })
+    }
+
+    /// The same call for the logits of every token, where it can be asked for them.
+    pub(crate) fn for_all_logits(&self) -> Option<Signature> {
+        match (self.gives, self.selects) {
+            (Gives::AllLogits, _) | (Gives::LastLogits, Some(_)) => {
+                Some(Signature { gives: Gives::AllLogits, ..self.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether tokens of several texts can be told apart, and each one's logits be had.
+    pub(crate) fn takes_several_texts(&self) -> bool {
+        let gives_rows = self.gives == Gives::AllLogits || self.selects.is_some();
+        matches!(self.position, Position::Each(..)) && gives_rows && self.draws.is_none()
     }
 
     /// The dtype of tokens.
@@ -121,8 +150,8 @@ impl Signature {
         draw: &Draw,
         inputs: &mut Vec<Value>,
     ) -> Result<()> {
-        inputs.resize(if self.draws.is_some() { 6 } else { 2 }, Value::None);
-        let [ids, position, drawing @ ..] = inputs.as_mut_slice() else { return Ok(()) };
+        inputs.resize(self.input_count(), Value::None);
+        let [ids, position, further @ ..] = inputs.as_mut_slice() else { return Ok(()) };
         integers(ids, self.tokens, &[1, tokens.len()], tokens.iter().map(|&token| token.into()))?;
         match self.position {
             Position::StartNumber => *position = Value::Int(start as i64),
@@ -134,7 +163,9 @@ impl Signature {
                 integers(position, dtype, &[1, tokens.len()][2 - rank..], each)?;
             }
         }
-        if let (Some((top_k_dtype, seed_dtype)), [temperature, top_k, top_p, seed]) = (self.draws, drawing) {
+        if let (Some((top_k_dtype, seed_dtype)), [temperature, top_k, top_p, seed]) =
+            (self.draws, &mut *further)
+        {
             let most = draw.top_k.and_then(|k| i64::try_from(k).ok()).unwrap_or(i64::MAX);
             let last = (start + tokens.len()).saturating_sub(1) as u64;
             // The generator takes what the sign bit leaves.
@@ -144,7 +175,56 @@ impl Signature {
             *top_p = fraction(draw.top_p)?;
             integers(seed, seed_dtype, &[], std::iter::once(number))?;
         }
+        if let (Some(dtype), [rows]) = (self.selects, further) {
+            let first = if self.gives == Gives::AllLogits { 0 } else { tokens.len().saturating_sub(1) };
+            integers(rows, dtype, &[tokens.len() - first], (first..tokens.len()).map(|row| row as i64))?;
+        }
         Ok(())
+    }
+
+    /// What a call with tokens of several texts takes: of each, its tokens and where they begin; and of which rows of all of
+    /// them logits are wanted, at least one. Says where the logits of each of those are among what the call gives.
+    pub(crate) fn flat_inputs(
+        &self,
+        texts: &[(&[u32], usize)],
+        wanted: &[usize],
+        inputs: &mut Vec<Value>,
+    ) -> Result<Vec<usize>> {
+        inputs.resize(self.input_count(), Value::None);
+        let [ids, position, further @ ..] = inputs.as_mut_slice() else { return Ok(Vec::new()) };
+        let count: usize = texts.iter().map(|(tokens, _)| tokens.len()).sum();
+        let tokens = texts.iter().flat_map(|(tokens, _)| tokens.iter().map(|&token| token.into()));
+        integers(ids, self.tokens, &[1, count], tokens)?;
+        if let Position::Each(dtype, rank) = self.position {
+            let each = texts.iter().flat_map(|&(tokens, start)| start..start + tokens.len());
+            integers(position, dtype, &[1, count][2 - rank..], each.map(|at| at as i64))?;
+        }
+        match (self.selects, further) {
+            (Some(dtype), [rows]) => {
+                integers(rows, dtype, &[wanted.len()], wanted.iter().map(|&row| row as i64))?;
+                Ok((0..wanted.len()).collect())
+            }
+            _ => Ok(wanted.to_vec()),
+        }
+    }
+
+    fn input_count(&self) -> usize {
+        match (self.draws, self.selects) {
+            (Some(_), _) => 6,
+            (None, Some(_)) => 3,
+            (None, None) => 2,
+        }
+    }
+}
+
+/// The dtype of a list of rows whose logits are wanted.
+fn row_numbers(kind: &ArgumentKind) -> Option<DType> {
+    match kind {
+        ArgumentKind::Tensor { dtype: dtype @ (DType::I64 | DType::I32), dims } => match dims.as_slice() {
+            [rows] if rows.max != Some(rows.min) || rows.max == Some(1) => Some(*dtype),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -5,8 +5,8 @@
 mod support;
 
 use pteron_llm::Voice;
-use pteron_llm::template::ChatTemplate;
 use pteron_llm::tools::ToolForm;
+use pteron_template::ChatTemplate;
 use support::tokenizer;
 
 #[test]

@@ -7,7 +7,7 @@ use pteron_format::assemble::{Metadata, MethodWriter, PayloadIndex, ProgramWrite
 use pteron_ir::{Module, Type};
 use pteron_tensor::{DType, HostTensor};
 
-use crate::net::{Built, MethodKind, Net};
+use crate::net::{Built, MethodKind, Net, WantedRows};
 use crate::quantize::Reports;
 use crate::weights::{Recipe, Stored, Writer};
 use crate::{Architecture, Facts, ModelError, Quantization, Rule, WeightReport, WeightSource};
@@ -23,8 +23,10 @@ pub struct ModelOptions {
     pub context: usize,
     /// Positions of a session's cache unless who opens it asks for others, where that is not the context.
     pub session_context: Option<usize>,
-    /// Tokens of the largest input.
+    /// Tokens of the largest part of a text that is read at once.
     pub chunk: usize,
+    /// Tokens of other texts that fit into an input beside such a part.
+    pub beside: usize,
     /// How matrices are packed.
     pub quantization: Quantization,
     /// Which logits there are.
@@ -43,6 +45,8 @@ pub enum Logits {
     Last,
     /// `forward` gives those of all positions.
     All,
+    /// `forward` is told of which positions it shall give them: rows of its input by number.
+    Selected,
     /// `forward` gives those of the last position, and `forward_all` those of all over the same state: for judges,
     /// perplexity, checks of guessed tokens. Caches then belong to the program and are copied in and out of each call.
     Both,
@@ -66,6 +70,8 @@ pub enum Position {
     Tensor,
     /// As a number of the call, so that no backend reads it back from data.
     Number,
+    /// As a tensor with the position of each token: tokens may then be those of several texts, one behind the other.
+    Each,
 }
 
 /// One layer of the session's cache.
@@ -84,6 +90,7 @@ impl Default for ModelOptions {
             context: 2048,
             session_context: None,
             chunk: 512,
+            beside: 0,
             quantization: Quantization::default(),
             logits: Logits::Last,
             kv: KvCache::InGraph,
@@ -109,18 +116,36 @@ impl ModelOptions {
                 "only caches outside the graph have another context than the graph, and no longer one";
             return Err(ModelError::configuration(problem));
         }
-        if i32::try_from(self.context).is_err() {
+        if self.position == Position::Each && self.kv == KvCache::InGraph {
+            let problem =
+                "positions of each token are for caches outside the graph, which are asked by position";
+            return Err(ModelError::configuration(problem));
+        }
+        if self.beside > 0 && self.position != Position::Each {
+            let problem = "tokens of other texts fit beside those of one only where each has its position";
+            return Err(ModelError::configuration(problem));
+        }
+        if i32::try_from(self.context).is_err() || self.longest_input().is_none() {
             return Err(ModelError::configuration(format!("a context of {} positions", self.context)));
         }
         Ok(())
     }
 
+    /// Tokens of the largest input.
+    pub(crate) fn longest_input(&self) -> Option<i32> {
+        self.chunk.checked_add(self.beside).and_then(|tokens| i32::try_from(tokens).ok())
+    }
+
     fn methods(&self) -> Vec<MethodKind> {
         let shares_state = self.logits == Logits::Both && self.kv == KvCache::InGraph;
-        let all_logits = self.logits == Logits::All;
-        let mut methods = vec![MethodKind { name: "forward", all_logits, shares_state }];
+        let rows = match self.logits {
+            Logits::All => WantedRows::All,
+            Logits::Selected => WantedRows::Selected,
+            Logits::Last | Logits::Both => WantedRows::Last,
+        };
+        let mut methods = vec![MethodKind { name: "forward", rows, shares_state }];
         if self.logits == Logits::Both {
-            methods.push(MethodKind { name: "forward_all", all_logits: true, shares_state });
+            methods.push(MethodKind { name: "forward_all", rows: WantedRows::All, shares_state });
         }
         methods
     }
@@ -148,6 +173,9 @@ impl Model {
         let mut stored: Vec<Stored> = Vec::new();
         let mut keys = HashSet::new();
         let parts = architecture.parts();
+        if !parts.is_empty() && (options.position == Position::Each || options.logits == Logits::Selected) {
+            return Err(ModelError::configuration("a model of several parts reads one input at a time"));
+        }
         for &part in &parts {
             let mut net = Net::part(source.clone(), options.clone(), part)?;
             let outputs = architecture.build_part(part, &mut net)?;
@@ -234,12 +262,12 @@ impl Model {
 
     /// What runners read, in the vocabulary of each.
     fn metadata(&self) -> Result<Vec<(&'static str, Metadata)>, ModelError> {
-        let ModelOptions { context: longest, session_context, chunk, .. } = self.options;
+        let ModelOptions { context: longest, session_context, chunk, beside, logits, .. } = self.options;
         let (context, chunk) = (session_context.unwrap_or(longest) as i64, chunk as i64);
         let eos = self.facts.eos.iter().map(|&id| id.into()).collect();
         let mut metadata = vec![
             // The largest input, in the vocabulary that also has `get_max_context_len`.
-            ("get_max_seq_len", Metadata::Int(chunk)),
+            ("get_max_seq_len", Metadata::Int(chunk + beside as i64)),
             ("get_max_context_len", Metadata::Int(context)),
             ("get_max_ctx_len", Metadata::Int(context)),
             ("get_prefill_chunk_size", Metadata::Int(chunk)),
@@ -256,6 +284,11 @@ impl Model {
         let longer =
             session_context.is_some().then_some(("get_longest_context_len", Metadata::Int(longest as i64)));
         metadata.extend(longer);
+        if logits == Logits::Selected {
+            // In the vocabulary of ExecuTorch's runners of batches: the third input picks rows.
+            metadata.push(("get_logits_to_keep_mode", Metadata::Int(2)));
+            metadata.push(("get_activation_dtype", Metadata::Int(scalar_type(self.options.activations))));
+        }
         metadata.extend(self.facts.bos.map(|bos| ("get_bos_id", Metadata::Int(bos.into()))));
         let built = &self.methods[0].1;
         if !built.borders.is_empty() {
@@ -270,6 +303,15 @@ impl Model {
             metadata.push(("get_windows", by_cache(caches, |cache| cache.window.unwrap_or(0))?));
         }
         Ok(metadata)
+    }
+}
+
+/// ExecuTorch's number of a dtype that activations may have.
+fn scalar_type(dtype: DType) -> i64 {
+    match dtype {
+        DType::F16 => 5,
+        DType::BF16 => 15,
+        _ => 6,
     }
 }
 

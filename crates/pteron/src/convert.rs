@@ -165,6 +165,7 @@ fn program_words(options: &ExportOptions) -> String {
         Logits::Last => "last logits",
         Logits::All => "all logits",
         Logits::Both => "last and all logits",
+        Logits::Selected => "selected logits",
     };
     format!("program, {logits}, {activations}, quantised {quantization}")
 }

@@ -7,7 +7,7 @@ mod device;
 mod submit;
 
 pub use device::{DeviceId, DeviceInfo, Lack, Support};
-pub use submit::{Call, Late, Ticket};
+pub use submit::{Call, Late, Part, Ticket};
 
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use indexmap::IndexMap;
@@ -77,6 +77,30 @@ pub trait Loaded: Send + Sync {
             call.result = self.run(graph, call.state, call.inputs, call.control, call.outputs);
         }
         Ok(Ticket::done())
+    }
+
+    /// Whether it runs flat calls.
+    fn runs_flat(&self) -> bool {
+        false
+    }
+
+    /// Runs one graph once over the tokens of several sessions, which lie one behind the other along its axis of tokens:
+    /// keys and values go to the cache of the session whose token they are of, and its tokens attend over that. Only for graphs
+    /// whose tokens meet nowhere else ([`token_rows`](pteron_ir::token_rows)), and for inputs that have as many tokens as
+    /// the parts have together.
+    ///
+    /// It succeeds for all of them or for none: an error has taken back what is pending in every part, and is an
+    /// [`Error::Span`](crate::Error::Span) inside where one part is to blame.
+    fn run_flat(
+        &self,
+        graph: GraphId,
+        parts: &mut [Part<'_>],
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let _ = (graph, parts, inputs, control, outputs);
+        Err(crate::Error::Invalid("the backend runs one session at a time".into()))
     }
 
     /// What it holds and what a session will.

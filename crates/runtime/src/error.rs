@@ -65,6 +65,14 @@ pub enum Error {
     ForeignSnapshot,
     #[error("the state belongs to another program or backend")]
     ForeignState,
+    #[error("method `{method}` does not read the tokens of several sessions in one call: {reason}")]
+    NotFlat { method: String, reason: String },
+    #[error("session {span} of a flat batch: {source}")]
+    Span {
+        /// Which of those that were handed in.
+        span: usize,
+        source: Box<Error>,
+    },
     #[error("off-graph cache: {0}")]
     Cache(String),
     #[error(transparent)]
@@ -104,6 +112,28 @@ pub enum NodeError {
 }
 
 impl Error {
+    /// Whose fault it is that a flat batch failed: the session's number, and the error as it is for that one; else the error
+    /// itself.
+    pub fn into_span(self) -> Result<(usize, Error)> {
+        fn find(error: &Error) -> Option<(usize, &Error)> {
+            match error {
+                Error::Span { span, source } => Some((*span, source)),
+                Error::Step { source, .. } => find(source),
+                Error::Node { source, .. } => match &**source {
+                    NodeError::Run(inner) => find(inner),
+                    _ => None,
+                },
+                _ => None,
+            }
+        }
+        match find(&self) {
+            Some((span, Error::Cancelled)) => Ok((span, Error::Cancelled)),
+            Some((span, Error::Deadline)) => Ok((span, Error::Deadline)),
+            Some((span, _)) => Ok((span, self)),
+            None => Err(self),
+        }
+    }
+
     /// The same error, with the instruction at which it came up.
     pub(crate) fn at(self, method: &str, place: impl Into<String>) -> Error {
         match self {

@@ -26,9 +26,22 @@ pub(crate) struct Table {
 
 /// The state during a run: what the run writes is taken back unless somebody keeps it. An error and a panic that unwinds
 /// both leave by way of [`Drop`].
-struct Attempt<'a> {
-    state: &'a mut dyn State,
+pub(crate) struct Attempt<'a> {
+    pub(crate) state: &'a mut dyn State,
     is_kept: bool,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) fn new(state: &'a mut dyn State) -> Attempt<'a> {
+        Attempt { state, is_kept: false }
+    }
+
+    /// Keeps what the run wrote.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        self.state.commit()?;
+        self.is_kept = true;
+        Ok(())
+    }
 }
 
 impl Drop for Attempt<'_> {
@@ -76,7 +89,7 @@ impl<'a> Execution<'a> {
         table.values.clear();
         table.values.extend(method.values.iter().map(start));
         let left = inner.limits.executed_instructions;
-        let attempt = Attempt { state, is_kept: false };
+        let attempt = Attempt::new(state);
         Execution { inner, method, attempt, control, table, held: 0, chain: 0, at: 0, left }
     }
 
@@ -164,10 +177,8 @@ impl<'a> Execution<'a> {
     }
 
     /// Keeps what the run wrote to the state.
-    pub(crate) fn keep(mut self) -> Result<()> {
-        self.attempt.state.commit()?;
-        self.attempt.is_kept = true;
-        Ok(())
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        self.attempt.keep()
     }
 
     /// An error with the instruction at which it came up.

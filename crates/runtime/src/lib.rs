@@ -10,6 +10,7 @@ pub mod cache;
 mod error;
 mod execute;
 mod fallback;
+mod flat;
 mod memory;
 mod portable;
 mod program;
@@ -25,6 +26,7 @@ pub use backend::{BufferId, LoadMode, Placement, Precision, RunControl, Scope};
 pub use cache::{CacheLayer, CacheSpec};
 pub use error::{Error, NodeError, Result, UnsupportedOp};
 pub use fallback::{Pieces, WithFallback};
+pub use flat::Span;
 pub use portable::{PortableError, knows_operator};
 pub use program::{
     Argument, ArgumentKind, Bound, BufferInfo, DataFile, DelegateInfo, Fallback, MethodInfo, Options, Program,

@@ -199,6 +199,11 @@ impl Session {
         Ok(Run { inner, execution, buffers })
     }
 
+    /// What the backend keeps of it.
+    pub(crate) fn state_mut(&mut self) -> &mut dyn State {
+        self.state.as_mut()
+    }
+
     /// The contents of a buffer.
     pub fn read(&self, buffer: &BufferId) -> Result<HostTensor> {
         match self.own_buffer(buffer) {

@@ -29,6 +29,7 @@ use std::str::FromStr;
   pteron export Llama-3.2-1B -o llama.pte --quantize 4w --group-size 64 --report
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --rule 'lm_head=8w' --rule 'model.embed_tokens=8w'
   pteron export model-Q4_K_M.gguf -o model.pte --for executorch --context 8192
+  pteron export Qwen3-8B -o qwen.pte --quantize 4w --batched
   pteron export smollm2-135m -o smollm2.pte
   pteron export tiny.en.pt -o whisper.pte
 
@@ -78,6 +79,10 @@ pub(crate) struct Arguments {
     /// [default: off-graph; for executorch in-graph]
     #[arg(long, value_enum, value_name = "WHERE")]
     kv: Option<Kv>,
+    /// Take tokens of several sessions in one call, so that prompts and answers share it: a position for each token, and
+    /// the numbers of the rows that want logits. ExecuTorch's runners of batches take such programs too
+    #[arg(long, conflicts_with_all = ["kv", "all_logits"])]
+    batched: bool,
     /// Add a method forward_all that gives the logits of all positions, over the same state; caches in the graph are
     /// then copied at every call
     #[arg(long)]
@@ -127,6 +132,7 @@ enum Kv {
 impl Arguments {
     fn options(&self, checkpoint: &Checkpoint) -> Result<ExportOptions, Failure> {
         let usual = match self.target {
+            _ if self.batched => ExportOptions::batched(),
             Target::Pteron => ExportOptions::default(),
             Target::Executorch => ExportOptions::for_executorch(),
         };
@@ -160,7 +166,7 @@ impl Arguments {
                 None => usual.kv,
             },
             position: usual.position,
-            logits: if self.all_logits { Logits::Both } else { Logits::Last },
+            logits: if self.all_logits { Logits::Both } else { usual.logits },
         })
     }
 

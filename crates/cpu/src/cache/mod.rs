@@ -7,8 +7,10 @@
 
 mod journal;
 mod layer;
+mod spans;
 mod written;
 
+pub(crate) use spans::{Caches, SpanCache};
 pub(crate) use written::Written;
 
 use crate::fault::{invalid, of_run};

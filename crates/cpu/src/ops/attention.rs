@@ -1,13 +1,11 @@
 //! Scaled dot-product attention over keys and values where they lie.
 
 use super::lowering::{Compiled, Numbered, Planner};
-use crate::cache::Written;
-use crate::fault::{invalid, of_run};
+use crate::fault::invalid;
 use crate::run::Run;
 use crate::step::Kernel;
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_kernels::attention::{Attention, Mask, Sizes, attention, scratch_bytes};
-use pteron_kernels::index::integer_at;
 use pteron_kernels::view::View;
 use pteron_tensor::DType;
 
@@ -70,54 +68,6 @@ pub(super) fn sdpa(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compile
     })))
 }
 
-/// Keys and values into the session's cache, and attention over what it holds.
-pub(super) fn update_and_attend(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
-    let Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } = node.node.op else { return None };
-    let &result = node.node.results.first()?;
-    let (layer, scale) = (usize::try_from(layer_id?).ok()?, scale?);
-    // Keys are as many as the session's cache holds, which no plan knows; scratch does not grow with them.
-    let sizes = most_sizes(planner, q, k, v)?;
-    let scratch = planner.reserve(node.number, scratch_bytes(&sizes, planner.lower.threads));
-    let path = planner.lower.path;
-    Some(Compiled::Compute(Box::new(move |run| {
-        let start = run.view(position)?;
-        let start =
-            integer_at(&start, 0).ok_or_else(|| invalid(format!("no position in {:?}", start.sizes())))?;
-        let Some(cache) = run.cache.take() else {
-            return Err(invalid(
-                "the program keeps keys and values in a cache of the session, and its metadata do not say how long \
-                 that is: open the session with a context or a cache",
-            ));
-        };
-        let attended = (|| {
-            let written = Written { keys: run.view(k)?, values: run.view(v)? };
-            let live = cache.write(run.pool, layer, start, &written)?;
-            let (q, length) = (run.view(q)?, written.keys.sizes()[2]);
-            let (&[_, heads, queries, features], &[_, shared, _, wide]) = (q.sizes(), live.keys().sizes())
-            else {
-                return Err(invalid(format!("queries {:?} of a cache", q.sizes())));
-            };
-            if features != wide || queries != length || shared == 0 || heads % shared != 0 {
-                let over = format!("{shared} heads of {wide} features and {length} new keys");
-                return Err(invalid(format!("queries {:?} over {over}", q.sizes())));
-            }
-            if q.is_empty() {
-                // Nothing is asked, and a cache that nothing was written to has no page to look at.
-                return Ok(());
-            }
-            let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
-            run.control.charge(work).map_err(of_run)?;
-            let (k, v, ring, pages) = (live.keys(), live.values(), Some(live.ring), Some(live.pages()));
-            let mask = Mask::Causal { window: live.window };
-            let job = Attention { q, k, v, scale, mask, ring, pages };
-            attention(run.pool, path, &mut run.target(result)?, &job, &mut run.lend(scratch)?);
-            Ok(())
-        })();
-        run.cache = Some(cache);
-        attended
-    })))
-}
-
 /// The sizes of a result for which nothing else need be looked at. Keys and values grow with every token, and
 /// the rule, which also answers for all other cases, would allocate for each.
 fn plain_sizes(
@@ -139,7 +89,7 @@ fn plain_sizes(
 }
 
 /// The largest sizes that the tensors can have.
-fn most_sizes(planner: &Planner<'_>, q: ValueId, k: ValueId, v: ValueId) -> Option<Sizes> {
+pub(super) fn most_sizes(planner: &Planner<'_>, q: ValueId, k: ValueId, v: ValueId) -> Option<Sizes> {
     let most = |dim: &Dim| usize::try_from(planner.types.symbols.upper(dim)?).ok();
     let dims = |value: ValueId| match planner.types.tensor(value)?.shape.as_slice() {
         [a, b, c, d] => Some([most(a)?, most(b)?, most(c)?, most(d)?]),

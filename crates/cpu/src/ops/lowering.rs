@@ -21,6 +21,8 @@ pub(crate) struct Lowering {
     pub(crate) precision: Precision,
     /// Whether lanes that run together must not change each other's numbers.
     pub(crate) invariant: bool,
+    /// Whether that holds for the rows of one run too.
+    pub(crate) invariant_rows: bool,
     pub(crate) threads: usize,
     /// Tables of turns that several nodes share, by what they are made of.
     pub(super) tables: HashMap<TableKey, usize>,
@@ -35,8 +37,19 @@ pub(crate) struct Lowering {
 impl Lowering {
     pub(crate) fn new(prepared: Arc<Prepared>, how: Numerics, threads: usize) -> Lowering {
         let (tables, inputs, bound) = Default::default();
-        let Numerics { path, precision, invariant } = how;
-        Lowering { prepared, path, precision, invariant, threads, tables, inputs, bound, work: 0 }
+        let Numerics { path, precision, invariant, invariant_rows } = how;
+        Lowering {
+            prepared,
+            path,
+            precision,
+            invariant,
+            invariant_rows,
+            threads,
+            tables,
+            inputs,
+            bound,
+            work: 0,
+        }
     }
 }
 
@@ -47,6 +60,8 @@ pub(crate) struct Numerics {
     pub(crate) precision: Precision,
     /// Whether lanes that run together must not change each other's numbers.
     pub(crate) invariant: bool,
+    /// Whether that holds for the rows of one run too.
+    pub(crate) invariant_rows: bool,
 }
 
 /// What a table of turns is made of.

@@ -11,6 +11,8 @@ use pteron_kernels::path::Path;
 use pteron_kernels::view::{View, ViewMut};
 use pteron_plan::{Layout, Storage};
 use pteron_runtime::NodeError;
+use pteron_tensor::DType;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A product, and what is added to it.
@@ -27,6 +29,8 @@ struct Addmm {
     scratch: usize,
     /// Room for rows of the left one that do not lie evenly.
     dense: usize,
+    /// Whether rows must give what they give beside others: only few are multiplied at once then.
+    by_few: bool,
 }
 
 pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
@@ -69,7 +73,9 @@ pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compil
         && bias.is_none_or(|bias| is_constant(bias) && is_a_row(bias));
     let dense = if joins { planner.types.most_bytes(mat1)? } else { 0 };
     let dense = planner.reserve(node.number, dense);
-    let addmm = Arc::new(Addmm { mat1, mat2, bias, alpha, beta, result, ranks, path, scratch, dense });
+    let by_few = joins && planner.lower.invariant_rows;
+    let addmm = Addmm { mat1, mat2, bias, alpha, beta, result, ranks, path, scratch, dense, by_few };
+    let addmm = Arc::new(addmm);
     if !joins {
         return Some(Compiled::Compute(Box::new(move |run| addmm.alone(run))));
     }
@@ -142,7 +148,17 @@ impl Addmm {
         // SAFETY: the result's own elements under other sizes.
         let mut target =
             unsafe { ViewMut::from_raw(target.data(), target.dtype(), out.sizes(), out.strides()) };
-        product(run.pool, path, &mut target, &Product { a, b, bias, alpha, beta }, &mut scratch);
+        let whole = Product { a, b, bias, alpha, beta };
+        match *target.sizes() {
+            [rows, _] if self.by_few && rows > FEW_ROWS => {
+                for from in (0..rows).step_by(FEW_ROWS) {
+                    few_rows(&whole, &target, from..rows.min(from + FEW_ROWS), |part, target| {
+                        product(run.pool, path, target, part, &mut scratch);
+                    });
+                }
+            }
+            _ => product(run.pool, path, &mut target, &whole, &mut scratch),
+        }
         Ok(())
     }
 
@@ -206,5 +222,29 @@ impl Addmm {
             }
             Ok(())
         })
+    }
+}
+
+/// Calls `work` with some rows of a product of two axes.
+fn few_rows(
+    whole: &Product<'_>,
+    target: &ViewMut<'_>,
+    rows: Range<usize>,
+    work: impl FnOnce(&Product<'_>, &mut ViewMut<'_>),
+) {
+    let sizes = |sizes: &[usize]| [rows.len(), sizes[1]];
+    let offset = |strides: &[isize], dtype: DType| strides[0] * rows.start as isize * dtype.size() as isize;
+    let (of_a, of_target) = (sizes(whole.a.sizes()), sizes(target.sizes()));
+    let part = |view: &View<'_>| view.data().wrapping_offset(offset(view.strides(), view.dtype()));
+    // SAFETY: rows of the operand, of the bias, which is as large as the result, and of the result.
+    unsafe {
+        let a = View::from_raw(part(&whole.a), whole.a.dtype(), &of_a, whole.a.strides());
+        let bias = whole
+            .bias
+            .as_ref()
+            .map(|bias| View::from_raw(part(bias), bias.dtype(), &of_target, bias.strides()));
+        let to = target.data().wrapping_offset(offset(target.strides(), target.dtype()));
+        let mut to = ViewMut::from_raw(to, target.dtype(), &of_target, target.strides());
+        work(&Product { a, bias, ..*whole }, &mut to);
     }
 }

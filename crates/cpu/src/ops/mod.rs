@@ -1,5 +1,6 @@
 //! From nodes to steps: one arm per op that has a kernel here; everything else is computed by the reference backend.
 
+mod attend;
 mod attention;
 mod control;
 mod convolution;
@@ -125,7 +126,7 @@ pub(crate) fn has_kernel(op: &Op<Ssa>) -> bool {
 /// Who makes the step of an op; `None` where there is no kernel.
 fn builder(op: &Op<Ssa>) -> Option<Builder> {
     let build: Builder = match op {
-        Op::UpdateAndAttend { .. } => |planner, node| attention::update_and_attend(planner, node),
+        Op::UpdateAndAttend { .. } => |planner, node| attend::update_and_attend(planner, node),
         op if op.effect() != pteron_ir::Effect::Pure => return None,
         Op::ItemInt { .. }
         | Op::SymSize { .. }

@@ -195,7 +195,9 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
         Precision::Fast if weight.matrix_bytes() >= LEAST_ROUNDED_BYTES => Rounding::Fast,
         _ => Rounding::Exact,
     };
-    let alone = Arc::new(QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?);
+    let alone = QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?;
+    // Rows of one run may be those of several sessions.
+    let alone = Arc::new(if planner.lower.invariant_rows { alone.invariant() } else { alone });
     let together = match planner.lower.invariant {
         true => Arc::new(QuantLinear::clone(&alone).invariant()),
         false => alone.clone(),

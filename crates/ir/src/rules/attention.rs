@@ -127,6 +127,13 @@ impl<'a> Typing<'a> {
         if position.shape.iter().any(|dim| dim.as_known() == Some(0)) {
             return invalid("a position needs an element");
         }
+        // That of the first token, or one for each.
+        if let Some(count) =
+            self.product(&position.shape).and_then(|count| count.as_known()).filter(|&count| count != 1)
+            && let Some(tokens) = q.shape[2].as_known().filter(|&tokens| tokens != count)
+        {
+            return invalid(format!("{count} positions for {tokens} tokens"));
+        }
         if layer_id.is_none_or(|layer| layer < 0) || scale.is_none() {
             return invalid("layer_id and scale must be given");
         }

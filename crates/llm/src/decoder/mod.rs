@@ -4,6 +4,7 @@
 //! never come here.
 
 mod ahead;
+mod flat;
 mod marks;
 mod rewind;
 mod together;

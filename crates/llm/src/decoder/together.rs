@@ -1,22 +1,22 @@
 //! Several decoders of one model that read at the same time: their calls go to the backend together, which may then read
 //! weights once for all of them.
 
-use super::{Decoder, Next};
+use super::{Decoder, Next, flat};
 use crate::signature::{Draw, Signature};
 use crate::{LanguageModel, LlmError, Result};
 use pteron_runtime::{Lane, RunControl, Session};
 
 /// One decoder's part in [`Decoder::read_together`].
 pub struct Reading<'r> {
-    decoder: &'r mut Decoder,
+    pub(super) decoder: &'r mut Decoder,
     tokens: &'r [u32],
     draw: &'r Draw,
-    control: &'r RunControl,
+    pub(super) control: &'r RunControl,
     /// Tokens of the whole text, where they are its beginning.
     length: usize,
     /// What has been read of the tokens.
     read: usize,
-    result: Result<()>,
+    pub(super) result: Result<()>,
 }
 
 impl<'r> Reading<'r> {
@@ -52,9 +52,22 @@ impl<'r> Reading<'r> {
     }
 
     /// The tokens of its next call; none at the end and after an error.
-    fn part(&self) -> Option<&'r [u32]> {
+    pub(super) fn part(&self) -> Option<&'r [u32]> {
         let rest = self.tokens.get(self.read..).filter(|rest| !rest.is_empty() && self.result.is_ok())?;
         rest.chunks(self.decoder.model.chunk()).next()
+    }
+
+    /// Whether a call with that part is its last one.
+    pub(super) fn ends_with(&self, part: &[u32]) -> bool {
+        self.read + part.len() == self.tokens.len()
+    }
+
+    /// Notes that a call has read the next part.
+    pub(super) fn note(&mut self) {
+        if let Some(part) = self.part() {
+            self.read += part.len();
+            self.decoder.note(part);
+        }
     }
 }
 
@@ -73,6 +86,9 @@ impl Decoder {
             let ready = decoder.drop_ahead().and_then(|()| decoder.check(tokens));
             reading.result = ready.and_then(|()| decoder.tell_length(*length));
         }
+        if let Some(most) = model.most_flat_tokens() {
+            return flat::read(&model, most, readings);
+        }
         while readings.iter().any(|reading| reading.part().is_some()) {
             for one in [true, false] {
                 let is_ready =
@@ -86,7 +102,7 @@ impl Decoder {
 }
 
 /// One call of each of these decoders.
-fn call(signature: &Signature, readings: &mut [&mut Reading<'_>]) {
+pub(super) fn call(signature: &Signature, readings: &mut [&mut Reading<'_>]) {
     let mut lanes = Vec::with_capacity(readings.len());
     let mut parts = Vec::with_capacity(readings.len());
     for reading in &mut *readings {
@@ -108,9 +124,5 @@ fn call(signature: &Signature, readings: &mut [&mut Reading<'_>]) {
             Err(text) => Err(LlmError::Run(pteron_runtime::Error::Invalid(text.clone()))),
         };
     }
-    for reading in readings.iter_mut().filter(|reading| reading.result.is_ok()) {
-        let Some(part) = reading.part() else { continue };
-        reading.read += part.len();
-        reading.decoder.note(part);
-    }
+    readings.iter_mut().filter(|reading| reading.result.is_ok()).for_each(|reading| reading.note());
 }

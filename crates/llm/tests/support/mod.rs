@@ -83,6 +83,7 @@ pub(crate) fn file_told(caches: Caches, logits: Logits, context: usize, position
         cache,
         context,
         chunk: CHUNK,
+        beside: if position == Position::Each { 3 * CHUNK } else { 0 },
         logits,
         kv,
         position,

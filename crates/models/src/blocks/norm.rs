@@ -91,7 +91,7 @@ pub fn output_matrix(
     if tied { Ok(embedding) } else { matrix(net, "lm_head.weight", vocab_size, hidden) }
 }
 
-/// Logits in f32: of the last position `[1, V]`, or of all `[1, T, V]`, as the method asks. A soft cap works in f32.
+/// Logits in f32: of the last position `[1, V]`, of all `[1, T, V]` or of some `[1, R, V]`, as the method asks. A soft cap works in f32.
 pub fn head(
     net: &mut Net,
     x: ValueId,
@@ -107,7 +107,7 @@ pub fn head(
 /// The positions whose logits the method gives. Before the last norm: the others are needed by nobody.
 pub fn asked_for(net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
     net.enter("head");
-    if net.gives_all_logits() { Ok(x) } else { net.pick(x, -1, 1) }
+    net.wanted_rows(x)
 }
 
 /// How the last hidden states become logits.

@@ -35,7 +35,9 @@ pub struct Net {
     start: Option<ValueId>,
     length: ValueId,
     end: Option<ValueId>,
-    all_logits: bool,
+    wanted: WantedRows,
+    /// The rows whose logits are wanted, where the call says it.
+    picks: Option<ValueId>,
     /// Whether state is handed in and out, so that several methods can have the same.
     shares_state: bool,
     shared: Vec<SharedBuffer>,
@@ -58,8 +60,19 @@ const TEXT_LENGTH: &str = "text_length";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MethodKind {
     pub(crate) name: &'static str,
-    pub(crate) all_logits: bool,
+    pub(crate) rows: WantedRows,
     pub(crate) shares_state: bool,
+}
+
+/// Whose logits a method gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WantedRows {
+    /// The last token's.
+    Last,
+    /// Every token's.
+    All,
+    /// Those of the tokens that the call names by number.
+    Selected,
 }
 
 /// State that several methods share: an input of the graph, and what it holds afterwards as an output.
@@ -98,8 +111,9 @@ impl Net {
         method: MethodKind,
     ) -> Result<Net, ModelError> {
         let mut graph = Graph { name: method.name.to_owned(), ..Graph::default() };
-        let length = Dim::symbol(graph.symbols.add("T", 1, Some(options.chunk as i64)));
-        let tokens = TensorType { dtype: DType::I64, shape: vec![Dim::known(1), length] };
+        let longest = options.longest_input().map(i64::from);
+        let length = Dim::symbol(graph.symbols.add("T", 1, longest));
+        let tokens = TensorType { dtype: DType::I64, shape: vec![Dim::known(1), length.clone()] };
         let tokens = graph.add_input("tokens", Type::Tensor(tokens));
         let (input_pos, start) = match options.position {
             Position::Tensor => {
@@ -110,7 +124,16 @@ impl Net {
                 let number = graph.symbols.add("P", 0, Some(options.context as i64 - 1));
                 (None, Some(graph.add_input("input_pos", Type::Int(Dim::symbol(number)))))
             }
+            Position::Each => {
+                let each = Type::Tensor(TensorType { dtype: DType::I64, shape: vec![length] });
+                (Some(graph.add_input("input_pos", each)), None)
+            }
         };
+        let picks = (method.rows == WantedRows::Selected).then(|| {
+            let rows = Dim::symbol(graph.symbols.add("R", 1, longest));
+            let rows = TensorType { dtype: DType::I64, shape: vec![rows] };
+            graph.add_input("logits_to_keep", Type::Tensor(rows))
+        });
         let mut net = Net {
             builder: Builder::new(graph),
             source,
@@ -124,7 +147,8 @@ impl Net {
             start,
             length: tokens,
             end: None,
-            all_logits: method.all_logits,
+            wanted: method.rows,
+            picks,
             shares_state: method.shares_state,
             shared: Vec::new(),
             caches: Vec::new(),
@@ -153,7 +177,12 @@ impl Net {
         self.tokens
     }
 
-    /// The position of the first token, as a tensor of one element.
+    /// Whether each token has a position of its own, so that there is no first one of a text.
+    pub fn has_each_position(&self) -> bool {
+        self.options.position == Position::Each
+    }
+
+    /// The position of the first token, as a tensor of one element; where each token has one, those of all of them.
     pub fn input_pos(&mut self) -> Result<ValueId, ModelError> {
         if let Some(input_pos) = self.input_pos {
             return Ok(input_pos);
@@ -173,6 +202,11 @@ impl Net {
         if let Some(start) = self.start {
             return Ok(start);
         }
+        if self.has_each_position() {
+            let problem =
+                "the model asks where its input begins, and tokens of several texts begin in several places";
+            return Err(ModelError::configuration(problem));
+        }
         let x = self.input_pos()?;
         let start = self.op(Op::ItemInt { x })?;
         Ok(*self.start.insert(start))
@@ -188,9 +222,13 @@ impl Net {
         Ok(*self.end.insert(end))
     }
 
-    /// Whether the method gives logits of all positions.
-    pub fn gives_all_logits(&self) -> bool {
-        self.all_logits
+    /// The rows of `[1, T, ...]` whose logits the method gives: `[1, ...]` of the last one, else `[1, rows, ...]`.
+    pub fn wanted_rows(&mut self, x: ValueId) -> Result<ValueId, ModelError> {
+        match (self.wanted, self.picks) {
+            (WantedRows::All, _) => Ok(x),
+            (WantedRows::Selected, Some(picks)) => self.take_rows(x, picks),
+            (WantedRows::Last | WantedRows::Selected, _) => self.pick(x, -1, 1),
+        }
     }
 
     /// Names the part of the model that is built next, for errors.

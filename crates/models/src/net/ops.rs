@@ -61,6 +61,11 @@ impl Net {
         self.op(Op::Take { x, index: IndexArg::Tensor(tokens), axis: 0 })
     }
 
+    /// Slices of axis 1 by their numbers.
+    pub(crate) fn take_rows(&mut self, x: ValueId, numbers: ValueId) -> Result<ValueId, ModelError> {
+        self.op(Op::Take { x, index: IndexArg::Tensor(numbers), axis: 1 })
+    }
+
     pub(crate) fn add_int(&mut self, a: IntArg<ValueId>, b: IntArg<ValueId>) -> Result<ValueId, ModelError> {
         self.op(Op::AddInt { a, b })
     }
@@ -80,6 +85,9 @@ impl Net {
 
     /// The positions of the tokens, `[T]`.
     pub(crate) fn positions(&mut self) -> Result<ValueId, ModelError> {
+        if self.has_each_position() {
+            return self.input_pos();
+        }
         self.once("positions", |net| {
             let tokens = net.range(value(net.length()))?;
             let first = net.input_pos()?;

@@ -31,6 +31,17 @@ pub struct Call<'a> {
     pub result: Result<()>,
 }
 
+/// One session's part of a flat call ([`Loaded::run_flat`](super::Loaded::run_flat)): the tokens that follow those of the
+/// part before it.
+pub struct Part<'a> {
+    /// What the session owns.
+    pub state: &'a mut dyn State,
+    /// How many of the call's tokens are its own; at least one.
+    pub tokens: usize,
+    /// How it is watched and stopped.
+    pub control: &'a RunControl,
+}
+
 /// What was handed over. Outputs and states may still be in the making: reading an output waits for it, and
 /// [`State::commit`] says whether a state holds.
 #[must_use = "errors that come late are told by `wait`"]

@@ -27,7 +27,7 @@ use pteron_ir::text::Printer;
 use pteron_ir::{Graph, Module, Op, Type};
 use pteron_tensor::HostTensor;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A delegate as it was read.
 struct Delegate {
@@ -142,6 +142,7 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         loaded,
         mode,
         weights,
+        flat: methods.iter().map(|_| OnceLock::new()).collect(),
         methods,
         infos,
         metadata,

@@ -31,9 +31,10 @@ use pteron_format::map::MappedFile;
 use pteron_format::ptd::Ptd;
 use pteron_format::pte::Pte;
 use pteron_format::{FormatError, Limits};
+use pteron_ir::TokenRows;
 use pteron_tensor::Bytes;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How a program is loaded.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) needs_cache: bool,
     pub(crate) buffer_infos: Vec<BufferInfo>,
     pub(crate) program_buffers: Vec<ProgramBuffer>,
+    /// By method, once somebody has asked: whether it reads flat batches.
+    pub(crate) flat: Vec<OnceLock<Result<TokenRows, String>>>,
 }
 
 impl Inner {

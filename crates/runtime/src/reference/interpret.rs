@@ -1,6 +1,7 @@
 //! Runs a graph, node by node: the type rule with the numbers at hand, then the kernel. Values are dropped after
 //! their last use, so an op that updates one may do it in place.
 
+use super::attend::Flat;
 use super::cost;
 use super::effects::Effects;
 use super::kernels::random;
@@ -9,7 +10,6 @@ use super::liveness::{BlockLife, reads_once};
 use super::memory::{Held, address};
 use crate::backend::{GraphId, RunControl, Step};
 use crate::error::NodeError;
-use crate::portable::lanes;
 use crate::value::describe_tensor;
 use crate::{Error, Result, Value};
 use pteron_format::Limits;
@@ -28,6 +28,8 @@ pub(super) struct Context<'a> {
     pub(super) effects: &'a mut Effects,
     /// Bytes of state that this graph does not touch.
     pub(super) elsewhere: u64,
+    /// Where tokens are those of several sessions.
+    pub(super) flat: Option<Flat<'a>>,
 }
 
 /// Runs a graph: outputs in their own dtypes. `constants` and `buffers` stand in the graph's order; the buffers
@@ -220,45 +222,6 @@ impl<'a> Machine<'a> {
         self.held.admit(0, together)
     }
 
-    fn update_and_attend(
-        &mut self,
-        op: &Op<pteron_ir::Ssa>,
-        results: &[ResultType],
-    ) -> Result<HostTensor, NodeError> {
-        let invalid = |message: &str| NodeError::Kernel(KernelError::Invalid(message.to_owned()));
-        let Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } = op else {
-            return Err(invalid("not an op over the cache"));
-        };
-        let (Some(layer), Some(scale), [out]) = (layer_id, scale, results) else {
-            return Err(invalid("the node has no layer or no scale"));
-        };
-        let layer = usize::try_from(*layer).map_err(|_| invalid("the layer is negative"))?;
-        let get = |value: ValueId| match self.values.data.get(value.0 as usize) {
-            Some(Some(Datum::Tensor(tensor))) => Ok(tensor),
-            _ => Err(NodeError::Kernel(KernelError::Unset)),
-        };
-        let start =
-            lanes::ints(get(*position)?).first().copied().ok_or_else(|| invalid("there is no position"))?;
-        let Some(cache) = &mut self.context.effects.cache else {
-            return Err(invalid(
-                "the program keeps keys and values in a cache of the session, and its metadata do not say how \
-                 long that is: open the session with a context or a cache",
-            ));
-        };
-        let keys = get(*k)?;
-        let pages = keys.shape().get(2).copied().unwrap_or(1) as u64 / PAGE + 2;
-        let row = extent(keys.shape()) / (keys.shape().get(2).copied().unwrap_or(1).max(1) as u64);
-        // Keys and values, of at most eight bytes.
-        let growth = pages.saturating_mul(PAGE).saturating_mul(row).saturating_mul(2 * 8);
-        let size = growth.saturating_add(cache.bytes());
-        self.held.admit(0, size).map_err(|error| NodeError::Run(Box::new(error)))?;
-        let reach = cache.len().max(usize::try_from(start).unwrap_or(0)) as u64;
-        let queries = element_count(&out.shape).unwrap_or(usize::MAX) as u64;
-        let work = queries.saturating_mul(reach.saturating_mul(2));
-        self.context.control.charge(work).map_err(|error| NodeError::Run(Box::new(error)))?;
-        Ok(cache.update_and_attend(layer, start, (get(*q)?, get(*k)?, get(*v)?), *scale, out)?)
-    }
-
     fn trace(&self, node: &Node, results: &[Datum]) {
         let Some(trace) = &self.context.control.trace else { return };
         let results: Vec<Value> = results.iter().cloned().map(to_value).collect();
@@ -297,9 +260,6 @@ impl<'a> Machine<'a> {
         Error::Node { op, place: show_place(node), operands, source: Box::new(source) }
     }
 }
-
-/// Positions that the cache makes room for at once.
-const PAGE: u64 = 64;
 
 /// Where a node stood in its payload.
 pub(crate) fn show_place(node: &Node) -> String {

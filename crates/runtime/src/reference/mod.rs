@@ -2,6 +2,7 @@
 //! against, and it runs the init graphs of every program, whatever backend runs the rest.
 
 mod arguments;
+mod attend;
 mod control;
 mod cost;
 mod effects;
@@ -23,10 +24,11 @@ pub use kernels::metal::{KnownKernel, recognise_in as known_kernel};
 pub use liveness::BlockLife;
 
 use crate::backend::{
-    Backend, DeviceId, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl,
-    State, StateOptions, Support,
+    Backend, DeviceId, DeviceInfo, GraphId, LoadOptions, Loaded, MemoryReport, Part, ProgramGraphs,
+    RunControl, State, StateOptions, Support,
 };
 use crate::{Error, Result, Value, VerifiedProgram, Weights};
+use attend::{Beside, Flat};
 use interpret::Context;
 use kernels::Datum;
 use pteron_format::Limits;
@@ -107,13 +109,54 @@ impl Loaded for LoadedReference {
         let state = state.as_any_mut().downcast_mut::<ReferenceState>();
         let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
         outputs.clear();
-        match self.run_pending(graph, state, inputs, control) {
+        match self.run_pending(graph, state, inputs, control, None) {
             Ok(results) => {
                 *outputs = results;
                 Ok(())
             }
             Err(error) => {
                 state.rollback();
+                Err(error)
+            }
+        }
+    }
+
+    fn runs_flat(&self) -> bool {
+        true
+    }
+
+    fn run_flat(
+        &self,
+        graph: GraphId,
+        parts: &mut [Part<'_>],
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let mut states = Vec::with_capacity(parts.len());
+        for Part { state, tokens, control } in parts {
+            let state = state.as_any_mut().downcast_mut::<ReferenceState>();
+            let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
+            states.push((state, *tokens, *control));
+        }
+        let [(first, tokens, watched), others @ ..] = states.as_mut_slice() else {
+            return Err(Error::Invalid("a flat batch of no sessions".into()));
+        };
+        let others = others.iter_mut().map(|(state, tokens, control)| Beside {
+            effects: &mut state.pending().effects,
+            tokens: *tokens,
+            control,
+        });
+        let flat = Flat { tokens: *tokens, control: watched, others: others.collect() };
+        outputs.clear();
+        let results = self.run_pending(graph, first, inputs, control, Some(flat));
+        match results {
+            Ok(results) => {
+                *outputs = results;
+                Ok(())
+            }
+            Err(error) => {
+                states.iter_mut().for_each(|(state, ..)| state.rollback());
                 Err(error)
             }
         }
@@ -139,6 +182,7 @@ impl LoadedReference {
         state: &mut ReferenceState,
         inputs: &[Value],
         control: &RunControl,
+        flat: Option<Flat<'_>>,
     ) -> Result<Vec<Value>> {
         let (Some(graph), Some(prepared)) = (self.graphs.graphs.get(id.0), self.prepared.get(id.0)) else {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
@@ -156,6 +200,7 @@ impl LoadedReference {
             control,
             effects: &mut contents.effects,
             elsewhere,
+            flat,
         };
         let outputs = interpret::run(context, inputs, &constants, &mut contents.buffers[id.0])?;
         let converted = graph.outputs.iter().zip(outputs).map(|(output, datum)| match (&output.ty, datum) {
@@ -217,7 +262,8 @@ pub(crate) fn run_init(
 ) -> Result<Vec<HostTensor>> {
     let life = BlockLife::of(graph);
     let mut effects = Effects::none();
-    let context = Context { id, graph, life: &life, limits, control, effects: &mut effects, elsewhere: 0 };
+    let context =
+        Context { id, graph, life: &life, limits, control, effects: &mut effects, elsewhere: 0, flat: None };
     let outputs = interpret::run(context, Vec::new(), constants, &mut [])?;
     let tensors = outputs.into_iter().map(|datum| match datum {
         Datum::Tensor(tensor) => Ok(tensor),
@@ -296,7 +342,15 @@ fn run_expanded(
         .map(|value| Output { name: String::new(), value, ty: graph.values[value.0 as usize].ty.clone() })
         .collect();
     let life = BlockLife::of(&graph);
-    let context =
-        Context { id: GraphId(0), graph: &graph, life: &life, limits, control, effects, elsewhere: 0 };
+    let context = Context {
+        id: GraphId(0),
+        graph: &graph,
+        life: &life,
+        limits,
+        control,
+        effects,
+        elsewhere: 0,
+        flat: None,
+    };
     interpret::run(context, inputs, &[], &mut [])
 }

@@ -32,6 +32,7 @@ fn run_with(
         control,
         effects: &mut effects,
         elsewhere: 0,
+        flat: None,
     };
     let inputs = inputs.iter().cloned().map(Datum::Tensor).collect();
     let outputs = run(context, inputs, &[], buffers)?;

@@ -72,6 +72,11 @@ impl ByLength {
         if let Some(&known) = net.periods.get(&self.name) {
             return Ok(known);
         }
+        if net.has_each_position() {
+            let problem =
+                "longrope asks how long the text is, and tokens of several texts have no length in common";
+            return Err(ModelError::configuration(problem));
+        }
         let length = net.int_tensor(net.length())?;
         let start = net.input_pos()?;
         let end = net.add(start, length)?;
@@ -193,7 +198,13 @@ impl Rope {
         let offset = OffsetArg::Tensor(net.input_pos()?);
         let (dims, scale) = (self.dims as i32, self.scale);
         let traditional = self.interleaved;
-        net.op(Op::Rope { x, dims, offset, freqs, traditional, base, scale })
+        if !net.has_each_position() {
+            return net.op(Op::Rope { x, dims, offset, freqs, traditional, base, scale });
+        }
+        // A batch row for each token, since each row has an offset.
+        let x = net.op(Op::Transpose { x, perm: vec![2, 1, 0, 3] })?;
+        let x = net.op(Op::Rope { x, dims, offset, freqs, traditional, base, scale })?;
+        net.op(Op::Transpose { x, perm: vec![2, 1, 0, 3] })
     }
 }
 

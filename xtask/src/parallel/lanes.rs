@@ -2,15 +2,16 @@
 //! their case in different rounds and read its tokens in another order each, so that what runs together has other positions,
 //! other lengths and other text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pteron_cpu::{Cpu, Path, PathError};
+use pteron_ir::Op;
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{Lane, Options, Precision, Program, RunControl, Session, SessionOptions, Value};
 use pteron_tensor::{DType, HostTensor};
 
-use super::failed;
+use super::{failed, flat};
 use crate::Outcome;
 use crate::cache::Cache;
 use crate::case::{self, Case};
@@ -28,10 +29,38 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Rounds between the first lane's beginning and the last one's.
-const DELAYS: usize = 3;
+pub(super) const DELAYS: usize = 3;
 
 /// What came of one call: the outputs, or why there are none.
-type Given = std::result::Result<Vec<HostTensor>, String>;
+pub(super) type Given = std::result::Result<Vec<HostTensor>, String>;
+
+/// The kinds of caches that the cases must have among them.
+const KINDS: [&str; 6] = ["in the graph", "rings", "outside", "recurrent", "turboquant", "flat"];
+
+/// The kinds of caches of a program, told by what its graphs do with state.
+fn kinds(program: &Program) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    if program.needs_cache() {
+        kinds.push("outside");
+    }
+    for delegate in program.methods().iter().flat_map(|method| &method.delegates) {
+        let graph = &delegate.module.main;
+        if graph.buffers.iter().all(|buffer| buffer.update == buffer.value) {
+            continue;
+        }
+        let mut own = "in the graph";
+        graph.for_each_node(|node, _| match &node.op {
+            Op::ModInt { .. } if own == "in the graph" => own = "rings",
+            Op::MetalKernel { name, .. } if name.contains("tq") || name.contains("turbo") => {
+                own = "turboquant"
+            }
+            Op::MetalKernel { name, .. } if name.contains("delta") => own = "recurrent",
+            _ => {}
+        });
+        kinds.push(own);
+    }
+    kinds
+}
 
 /// What was found for one case on one path.
 #[derive(Default)]
@@ -60,6 +89,7 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Outcome> {
         }
     };
     let (mut runs, mut near, mut differ) = (0, 0, 0);
+    let mut covered = BTreeSet::new();
     println!(
         "{:<24} {:<11} {:>7} {:>6} {:>7} {:>9} {:>9}",
         "case", "path", "runs", "near", "differ", "largest", "bound"
@@ -78,17 +108,38 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Outcome> {
             let rounding = largest_difference(&of_exact, &of_fast);
             let bound = if rounding > 0.0 { rounding } else { start.atol };
             let bound = if wanted.invariant { 0.0 } else { bound };
+            let both = [(&exact, &of_exact), (&fast, &of_fast)];
             let mut tally = Tally::default();
-            for &lanes in wanted.numbers {
-                for (program, alone) in [(&exact, &of_exact), (&fast, &of_fast)] {
-                    tally.add(&program.together(&start, lanes)?, alone, bound);
-                }
+            for (&lanes, (program, alone)) in wanted.numbers.iter().flat_map(|n| both.map(|both| (n, both))) {
+                tally.add(&program.together(&start, lanes)?, alone, bound);
             }
-            let Tally { runs: all, near: close, differ: other, largest } = tally;
-            let (name, path) = (case.name(), path.name());
-            println!("{name:<24} {path:<11} {all:>7} {close:>6} {other:>7} {largest:>9.2e} {bound:>9.2e}");
-            (runs, near, differ) = (runs + all, near + close, differ + other);
+            let mut tallies = vec![(case.name().to_owned(), tally)];
+            let mut kinds = kinds(&exact.program);
+            if let Some(flat) = flat::Batches::of(&exact.program, &start) {
+                let mut tally = Tally::default();
+                for (&lanes, (program, alone)) in
+                    wanted.numbers.iter().flat_map(|n| both.map(|both| (n, both)))
+                {
+                    let mut sessions = (0..lanes).map(|_| program.session()).collect::<Result<Vec<_>>>()?;
+                    tally.add(&flat.run(&mut sessions, &start), alone, bound);
+                }
+                tallies.push((format!("{} (flat)", case.name()), tally));
+                kinds.push("flat");
+            }
+            covered.extend(kinds);
+            for (name, Tally { runs: all, near: close, differ: other, largest }) in tallies {
+                let path = path.name();
+                println!(
+                    "{name:<24} {path:<11} {all:>7} {close:>6} {other:>7} {largest:>9.2e} {bound:>9.2e}"
+                );
+                (runs, near, differ) = (runs + all, near + close, differ + other);
+            }
         }
+    }
+    println!("caches: {}", covered.iter().copied().collect::<Vec<_>>().join(", "));
+    // A set that has lost a kind of cache proves nothing of it.
+    if let Some(missing) = KINDS.iter().find(|kind| wanted.models.is_empty() && !covered.contains(**kind)) {
+        return Err(Error::message(format!("no case has a cache of the kind: {missing}")));
     }
     println!("{runs} runs, {near} within rounding, {differ} differ");
     Ok(if differ == 0 { Outcome::Good } else { Outcome::Bad })
@@ -166,7 +217,7 @@ impl Opened {
 
 /// A step's inputs for one lane: the tokens of a text in another order, and a single token in place of another one. All are
 /// tokens that the case itself has.
-fn varied(start: &Start, step: &Step, lane: usize) -> Vec<Value> {
+pub(super) fn varied(start: &Start, step: &Step, lane: usize) -> Vec<Value> {
     let ids = |value: &Value| match value {
         Value::Tensor(tensor) if tensor.dtype() == DType::I64 && tensor.rank() == 2 => {
             tensor.as_slice::<i64>().ok().map(<[i64]>::to_vec)

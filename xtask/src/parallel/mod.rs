@@ -1,6 +1,7 @@
 //! `cargo xtask parallel`: one program, many sessions at once. Shows that they give what one gives, bit for bit, and how
 //! throughput grows with threads; with `--lanes`, the same of sessions that run together.
 
+mod flat;
 mod lanes;
 
 use std::process::{Command, Stdio};
@@ -21,8 +22,9 @@ use crate::start::Start;
 /// Needs the sets of `cargo xtask cases`. The last line is `N runs, N differ`.
 ///
 /// With --lanes, sessions of one program run together, so many at a time, over all steps of the model cases, on every vector
-/// path and with both precisions; each must give what it gives alone. Without --batch-invariant, what matrix tiles compute may
-/// differ by as much as `fast` differs from `exact`.
+/// path and with both precisions; each must give what it gives alone. Programs that take tokens of several sessions in one call
+/// are given them so too. Without --batch-invariant, what matrix tiles compute may differ by as much as `fast` differs from
+/// `exact`. The cases must have every kind of cache among them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Which model case [default: llama_f32; with --lanes all, and globs].

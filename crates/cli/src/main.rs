@@ -61,6 +61,7 @@ struct Arguments {
 enum Command {
     Run(command::run::Arguments),
     Chat(command::chat::Arguments),
+    Serve(command::serve::Arguments),
     Transcribe(command::transcribe::Arguments),
     Perplexity(command::perplexity::Arguments),
     Pull(command::pull::Arguments),
@@ -106,6 +107,7 @@ fn run(command: &Command, out: &mut Output) -> Result<Answer, Failure> {
     match command {
         Command::Run(arguments) => command::run::run(arguments, out),
         Command::Chat(arguments) => command::chat::run(arguments, out),
+        Command::Serve(arguments) => command::serve::run(arguments, out),
         Command::Transcribe(arguments) => command::transcribe::run(arguments, out),
         Command::Perplexity(arguments) => command::perplexity::run(arguments, out),
         Command::Pull(arguments) => command::pull::run(arguments, out),

@@ -17,6 +17,7 @@ pub(crate) mod pull;
 pub(crate) mod rewrite;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod template;
 pub(crate) mod tokenize;
 pub(crate) mod transcribe;

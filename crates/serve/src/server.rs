@@ -1,0 +1,198 @@
+//! A server: where it listens, what connections may take, and how it ends.
+
+use crate::connection;
+use crate::metrics::Metrics;
+use crate::models::Models;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+
+/// Threads that read requests, apply templates and load models.
+const HELPERS: usize = 16;
+
+/// What requests and connections may take.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Who may ask; everybody where there is none.
+    pub keys: Vec<String>,
+    /// Bytes of a request.
+    pub longest_body: usize,
+    /// Until a request has come whole.
+    pub to_read: Duration,
+    /// Until an answer is given up.
+    pub to_answer: Duration,
+    /// Connections at once; more wait at the door.
+    pub connections: usize,
+    /// Until answers are cut off when the server is told to stop.
+    pub to_stop: Duration,
+    /// Whether the signals that end processes (SIGTERM, SIGINT) stop it.
+    pub signals: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            keys: Vec::new(),
+            longest_body: 16 << 20,
+            to_read: Duration::from_secs(30),
+            to_answer: Duration::from_secs(600),
+            connections: 1024,
+            to_stop: Duration::from_secs(30),
+            signals: false,
+        }
+    }
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) models: Arc<dyn Models>,
+    pub(crate) options: Options,
+    pub(crate) metrics: Metrics,
+    pub(crate) stopping: AtomicBool,
+    /// Whether only this machine can reach it; then other names in requests are somebody's trick.
+    pub(crate) local: bool,
+}
+
+/// Stops a server, from any thread.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Takes no more connections, lets answers come to their end, and ends.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    stop: Stop,
+}
+
+impl Server {
+    /// Listens at an address; port 0 takes one that is free.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn bind(address: SocketAddr, models: Arc<dyn Models>, options: Options) -> io::Result<Server> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let shared = Shared {
+            models,
+            options,
+            metrics: Metrics::default(),
+            stopping: AtomicBool::new(false),
+            local: address.ip().is_loopback(),
+        };
+        let stop = Stop(Arc::new(watch::channel(false).0));
+        Ok(Server { listener, shared: Arc::new(shared), stop })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The way to stop it.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Answers requests until it is stopped; then the models' queues are drained.
+    ///
+    /// # Errors
+    /// When threads cannot be had or the listener is broken.
+    pub fn run(self) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(HELPERS)
+            .thread_name("serve")
+            .enable_all()
+            .build()?;
+        let Server { listener, shared, stop } = self;
+        let outcome = runtime.block_on(async {
+            if shared.options.signals {
+                tokio::spawn(stop_on_signals(stop.clone()));
+            }
+            accept(tokio::net::TcpListener::from_std(listener)?, &shared, &stop).await
+        });
+        shared.models.opened().iter().for_each(|model| model.handle.drain());
+        // What is still under way has had its time.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        outcome
+    }
+}
+
+/// Waits until the server is told to stop.
+pub(crate) async fn told(stopped: &mut watch::Receiver<bool>) {
+    // Where nobody can tell any more, the server is gone too.
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+/// Takes connections until it is stopped, then waits for those that are there.
+async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &Stop) -> io::Result<()> {
+    let most = u32::try_from(shared.options.connections).unwrap_or(u32::MAX >> 4).max(1);
+    let places = Arc::new(Semaphore::new(most as usize));
+    let mut stopped = stop.0.subscribe();
+    loop {
+        let place = tokio::select! {
+            () = told(&mut stopped) => break,
+            place = places.clone().acquire_owned() => place.map_err(io::Error::other)?,
+        };
+        let stream = tokio::select! {
+            () = told(&mut stopped) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match stream {
+            Ok((stream, _)) => {
+                let connection = connection::serve(stream, shared.clone(), stop.0.subscribe());
+                tokio::spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            // Of the connection, or for want of file handles: the next may be better.
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    shared.stopping.store(true, Ordering::Relaxed);
+    let all_gone = places.acquire_many(most);
+    if tokio::time::timeout(shared.options.to_stop, all_gone).await.is_err() {
+        tracing::warn!("answers were cut off");
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+async fn stop_on_signals(stop: Stop) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut end), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return tracing::warn!("signals cannot be listened for");
+    };
+    tokio::select! {
+        _ = end.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.stop();
+}
+
+#[cfg(not(unix))]
+async fn stop_on_signals(stop: Stop) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        stop.stop();
+    }
+}

@@ -1,0 +1,40 @@
+//! What replies have to be able to say, whichever interface they are written for.
+
+use crate::answer::{Piece, Usage};
+use crate::anthropic;
+use crate::asked::{Asked, Shape};
+use crate::error::ApiError;
+use crate::reply::Writer;
+use bytes::Bytes;
+use serde_json::Value;
+
+/// The answers to one request in the words of an interface.
+pub(crate) trait Wire: Send {
+    /// What a stream begins with.
+    fn begin(&mut self) -> Vec<Bytes>;
+
+    /// What a piece becomes in a stream.
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes>;
+
+    /// What a stream ends with.
+    fn end(&mut self, usage: Usage) -> Vec<Bytes>;
+
+    /// What a stream ends with where something went wrong.
+    fn failed(&mut self, error: &ApiError) -> Vec<Bytes>;
+
+    /// All answers at once.
+    fn whole(&mut self, pieces: Vec<Piece>, usage: Usage) -> Value;
+}
+
+/// The wire that a request came by.
+pub(crate) fn wire_of(asked: &Asked) -> Box<dyn Wire> {
+    match asked.shape {
+        Shape::Chat | Shape::Completion => Box::new(Writer::new(asked)),
+        Shape::Messages => Box::new(anthropic::Writer::new(asked)),
+    }
+}
+
+/// One event of a stream.
+pub(crate) fn event(data: &Value) -> Bytes {
+    Bytes::from(format!("data: {data}\n\n"))
+}

@@ -125,11 +125,12 @@ fn causal_mask(net: &mut Net, chunk: Option<usize>) -> Result<ValueId, ModelErro
     })
 }
 
-/// Positions of all keys, `[S]`.
+/// Positions of all keys, `[S]`. Cut from those of the whole context, so that a plan knows how many there can be.
 fn key_positions(net: &mut Net) -> Result<ValueId, ModelError> {
     net.once("positions of keys", |net| {
-        let end = net.end()?;
-        net.range(value(end))
+        let (context, end) = (net.options().context, net.end()?);
+        let x = net.range(literal(context))?;
+        net.op(Op::Slice { x, axis: literal(0), start: literal(0), stop: value(end), step: 1 })
     })
 }
 

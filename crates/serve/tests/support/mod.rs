@@ -5,7 +5,6 @@
 
 use pteron_format::WriteOptions;
 use pteron_llm::sampler::SamplerSettings;
-use pteron_llm::template::ChatTemplate;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Counts, LanguageModel, ScheduleOptions, Scheduler, Voice};
 use pteron_models::architectures::Llama;
@@ -13,6 +12,7 @@ use pteron_models::shapes::tiny;
 use pteron_models::{KvCache, Model as Built, ModelOptions, RandomWeights};
 use pteron_runtime::{Options as LoadOptions, Program};
 use pteron_serve::{Model, Models, OpenError, Options, Served, Server, Stop};
+use pteron_template::ChatTemplate;
 use pteron_tensor::{Bytes, DType};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

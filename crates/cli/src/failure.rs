@@ -169,8 +169,9 @@ impl Failure {
             return self.helped_in_talk(error);
         }
         if let Some(error) = cause.downcast_ref::<Error>() {
-            let hint = hint(error).map(str::to_owned);
-            return Failure { hint, code: 1, ..self };
+            let is_usage = matches!(error, Error::UnknownBackend { .. } | Error::UnknownDevice { .. });
+            let (hint, code) = (hint(error).map(str::to_owned), if is_usage { 2 } else { 1 });
+            return Failure { hint, code, ..self };
         }
         if let Some(error) = cause.downcast_ref::<FormatError>() {
             return Failure { code: 1, ..self }.helped_in_format(error);

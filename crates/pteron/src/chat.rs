@@ -73,7 +73,9 @@ pub struct CacheState {
 /// # let folder = tempfile::tempdir()?;
 /// # let path = pteron::tiny::talking(folder.path())?;
 /// # let model = pteron::Model::open(path.as_path(), Default::default())?;
-/// let mut chat = model.chat(Default::default())?;
+/// # let forever = pteron::GenerateOptions::default().ignore_end(true);
+/// # let options = pteron::ChatOptions::default().answering(forever);
+/// let mut chat = model.chat(options)?;
 /// let stopper = chat.stopper();
 /// let answer = chat.send("Count to a hundred.", |_: &str| stopper.stop())?;
 /// assert_eq!(answer.finish_reason, pteron::FinishReason::Cancelled);

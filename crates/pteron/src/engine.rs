@@ -1,6 +1,6 @@
 //! Which backend runs a program, and how: choices flow in, the runtime's options flow out.
 
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Lack, Reason, Result};
 use crate::machine;
 use crate::mlx::{self, MlxSettings};
 use pteron_cpu::{Cpu, Path, RunMemory};
@@ -55,7 +55,7 @@ impl Engine {
         options.registry.add(Arc::new(self.cpu()?));
         let named = self.backend.as_deref().map(backend_name);
         mlx::add(&mut options.registry, named, &self.mlx)
-            .map_err(|problem| Error::Unsupported(Reason::new(problem)))?;
+            .map_err(|problem| Error::Unsupported(Reason::new(problem).by(Lack::Backend)))?;
         options.precision = self.precision.unwrap_or(precision);
         options.batch_invariant = self.batch_invariant;
         let free = || machine::memory().map_or(0, |(_, free)| free);
@@ -76,7 +76,7 @@ impl Engine {
         if threads > cores {
             tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
         }
-        let unknown = |error: pteron_cpu::PathError| Error::Unsupported(Reason::new(&error));
+        let unknown = |error: pteron_cpu::PathError| Error::Unsupported(Reason::new(error).by(Lack::Backend));
         let path = self.cpu.as_deref().map(Path::parse).transpose().map_err(unknown)?;
         let memory = if self.separate_memory { RunMemory::Separate } else { RunMemory::Planned };
         Ok(Cpu::new(threads, path).map_err(unknown)?.with_memory(memory))

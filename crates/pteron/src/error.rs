@@ -128,6 +128,9 @@ pub enum Lack {
     /// The weights that were kept are those of another model.
     #[error("these are not the weights of this model")]
     Weights,
+    /// The backend that was named is not in this build, or not on this machine.
+    #[error("the backend is not here")]
+    Backend,
     /// No folder was named that models are kept in.
     #[error("no folder for models was named")]
     Home,

@@ -17,7 +17,7 @@ pub(crate) struct Screen(Mutex<Line>);
 enum Line {
     #[default]
     None,
-    Fetching(Bars),
+    Fetching(Box<Bars>),
     Converting(ProgressBar),
 }
 
@@ -63,7 +63,7 @@ impl Progress for Screen {
     fn fetch(&self, variant: &Variant, event: pteron_registry::Event<'_>) {
         self.with(|line| {
             if !matches!(line, Line::Fetching(_)) {
-                *line = Line::Fetching(Bars::new(variant));
+                *line = Line::Fetching(Box::new(Bars::new(variant)));
             }
             if let Line::Fetching(bars) = line {
                 bars.show(event);

@@ -7,10 +7,8 @@
 
 mod journal;
 mod layer;
-mod spans;
 mod written;
 
-pub(crate) use spans::{Caches, SpanCache};
 pub(crate) use written::Written;
 
 use crate::fault::{invalid, of_run};
@@ -20,10 +18,35 @@ use layer::{Layer, Live, no_memory};
 use pteron_format::Limits;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_runtime::{CacheSpec, Error, NodeError, Result};
+use pteron_runtime::{CacheSpec, Error, NodeError, Result, RunControl};
 use pteron_tensor::DType;
 use std::sync::Arc;
 use written::Casts;
+
+/// Whose keys and values a run writes.
+pub(crate) enum Caches<'r> {
+    /// There is none.
+    None,
+    /// That of the session.
+    One(&'r mut Cache),
+    /// Those of all sessions of a flat batch, in the order of their tokens.
+    Several(Vec<SpanCache<'r>>),
+}
+
+/// One session of a flat batch.
+pub(crate) struct SpanCache<'r> {
+    pub(crate) cache: &'r mut Cache,
+    /// How many of the run's tokens are its own.
+    pub(crate) tokens: usize,
+    pub(crate) control: &'r RunControl,
+}
+
+impl<'r> Caches<'r> {
+    /// Takes them out for the time of a step.
+    pub(crate) fn take(&mut self) -> Caches<'r> {
+        std::mem::replace(self, Caches::None)
+    }
+}
 
 /// The off-graph cache of one session.
 #[derive(Clone)]

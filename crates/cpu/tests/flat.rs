@@ -283,15 +283,15 @@ fn many_tokens_differ_from_each_alone_by_no_more_than_rounding_does() {
         };
         let (of_exact, of_fast) = (alone(&exact), alone(&fast));
         let bound = of_exact.iter().zip(&of_fast).map(|(a, b)| apart(a, b)).fold(0.0, f32::max);
-        for (program, alone) in [(&exact, &of_exact), (&fast, &of_fast)] {
-            for (session, given) in together(program, &rounds).iter().enumerate() {
-                let difference = apart(given, &alone[session]);
-                assert!(
-                    difference <= bound,
-                    "{path}, session {session}: {difference} where rounding changes {bound}"
-                );
-            }
-        }
+        let largest = |program: &Program, alone: &[Vec<Vec<u8>>]| {
+            let given = together(program, &rounds);
+            given.iter().zip(alone).map(|(given, alone)| apart(given, alone)).fold(0.0, f32::max)
+        };
+        let tiles = largest(&exact, &of_exact);
+        assert!(tiles <= bound, "{path}: {tiles} where rounding changes {bound}");
+        // Alone they are rounded as `fast` does it, and together as tiles do: the sum of both.
+        let both = largest(&fast, &of_fast);
+        assert!(both <= bound + tiles, "{path}: {both} where rounding changes {bound} and tiles {tiles}");
     }
 }
 

@@ -121,7 +121,8 @@ pub(super) fn run(wanted: &Wanted<'_>) -> Result<Outcome> {
                     wanted.numbers.iter().flat_map(|n| both.map(|both| (n, both)))
                 {
                     let mut sessions = (0..lanes).map(|_| program.session()).collect::<Result<Vec<_>>>()?;
-                    tally.add(&flat.run(&mut sessions, &start), alone, bound);
+                    // Prompts are rounded as `fast` does it alone, and as tiles do beside others: the sum of both.
+                    tally.add(&flat.run(&mut sessions, &start), alone, 2.0 * bound);
                 }
                 tallies.push((format!("{} (flat)", case.name()), tally));
                 kinds.push("flat");

@@ -8,7 +8,7 @@ use pteron_companion::{
 use pteron_format::WriteOptions;
 use pteron_models::architectures::Llama;
 use pteron_models::shapes::tiny;
-use pteron_models::{KvCache, Model, ModelOptions, RandomWeights};
+use pteron_models::{KvCache, Model, ModelOptions, Position, RandomWeights};
 use pteron_tensor::{Bytes, DType};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -28,7 +28,8 @@ const TEMPLATE: &str = "{% if tools %}<|turn|><|system|>{{ tools | tojson }}<|en
 /// A language model with a tokenizer and a chat template, which takes the likeliest token unless it is asked not to.
 pub fn talking(folder: &Path) -> io::Result<PathBuf> {
     let tokenizer = tokenizer().to_string();
-    let config = json!(TokenizerConfig::default()).to_string();
+    let ends = [("eos_token".to_owned(), MARKS[MARKS.len() - 1].to_owned())];
+    let config = json!(TokenizerConfig { tokens: ends.into(), ..TokenizerConfig::default() }).to_string();
     let carried = [
         (TOKENIZER, tokenizer.as_str()),
         (TOKENIZER_FORMAT, TokenizerFormat::TokenizerJson.name()),
@@ -61,6 +62,7 @@ fn write(path: &Path, carried: &[(&str, &str)]) -> io::Result<PathBuf> {
         session_context: Some(CONTEXT),
         chunk: 64,
         kv: KvCache::OffGraph,
+        position: Position::Number,
         ..ModelOptions::default()
     };
     let model = Model::build(&architecture, Arc::new(RandomWeights::new(7)), options);

@@ -23,8 +23,10 @@ fn sound(folder: &Path, seconds: f64) -> std::path::PathBuf {
 fn files_samples_and_streams_say_the_same() {
     let (folder, mut transcriber) = transcriber();
     let path = sound(folder.path(), 40.0);
+    // What a model of random weights says at first, and without what it said before.
+    let options = TranscribeOptions::default().temperatures(vec![0.0]).forget(true);
     let mut told = Vec::new();
-    let written = transcriber.transcribe(path.as_path(), &TranscribeOptions::default(), |heard| {
+    let written = transcriber.transcribe(path.as_path(), &options, |heard| {
         told.push(match heard {
             Heard::Begins(seconds) => format!("begins {seconds:?}"),
             Heard::Language(code) => code.to_owned(),
@@ -39,10 +41,10 @@ fn files_samples_and_streams_say_the_same() {
     let pcm = &pteron::tiny::sound(40.0)[44..];
     let samples = pcm.chunks(2).map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32768.0);
     let samples = Audio::Samples { samples: samples.collect(), rate: 16_000 };
-    assert_eq!(transcriber.transcribe(samples, &TranscribeOptions::default(), |_| {}).unwrap().text(), "AA");
+    assert_eq!(transcriber.transcribe(samples, &options, |_| {}).unwrap().text(), "AA");
     let format = pteron::RawFormat { kind: pteron::SampleKind::I16, rate: 16_000, channels: 1 };
     let stream = Audio::Stream(Box::new(std::io::Cursor::new(pcm.to_vec())), format);
-    assert_eq!(transcriber.transcribe(stream, &TranscribeOptions::default(), |_| {}).unwrap().text(), "AA");
+    assert_eq!(transcriber.transcribe(stream, &options, |_| {}).unwrap().text(), "AA");
 }
 
 #[test]

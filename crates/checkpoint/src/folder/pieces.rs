@@ -17,6 +17,8 @@ pub(super) struct Pieces {
     rows: usize,
     /// Features of a row, where it is a matrix.
     columns: Option<usize>,
+    /// Values of a feature, where it has several: the taps of a convolution along one axis.
+    taps: Option<usize>,
     /// Which rows those are.
     of: Option<Rows>,
     transposed: bool,
@@ -36,10 +38,12 @@ pub(super) struct Piece {
 impl Pieces {
     /// Those of a weight of that shape; nothing where it does not divide into its parts.
     pub(super) fn new(place: &Place, shape: &[usize]) -> Option<Pieces> {
-        let (all, columns) = match shape {
-            [] => (1, None),
-            [size] => (*size, None),
-            [rows, columns] => (*rows, Some(*columns)),
+        let is_plain = place.parts <= 1 && place.rows.is_none() && !place.transposed;
+        let (all, columns, taps) = match shape {
+            [] => (1, None, None),
+            [size] => (*size, None, None),
+            [rows, columns] => (*rows, Some(*columns), None),
+            [rows, features, taps] if is_plain => (*rows, Some(features.checked_mul(*taps)?), Some(*taps)),
             _ => return None,
         };
         // What is a vector for each part is a matrix of all of them.
@@ -60,7 +64,7 @@ impl Pieces {
         if !of.is_none_or(fits) {
             return None;
         }
-        Some(Pieces { parts, apart: place.is_apart(), rows, columns, of, transposed: place.transposed })
+        Some(Pieces { parts, apart: place.is_apart(), rows, columns, taps, of, transposed: place.transposed })
     }
 
     /// Rows that a part has in the files.
@@ -71,10 +75,11 @@ impl Pieces {
     /// The shape of a tensor in the files.
     pub(super) fn stored_shape(&self) -> Vec<usize> {
         let rows = self.stored_rows();
-        let mut shape = match (self.columns, self.transposed) {
-            (None, _) => vec![rows],
-            (Some(columns), false) => vec![rows, columns],
-            (Some(columns), true) => vec![columns, rows],
+        let mut shape = match (self.columns, self.taps, self.transposed) {
+            (None, ..) => vec![rows],
+            (Some(columns), Some(taps), _) => vec![rows, columns / taps.max(1), taps],
+            (Some(columns), None, false) => vec![rows, columns],
+            (Some(columns), None, true) => vec![columns, rows],
         };
         if self.parts > 1 && !self.apart {
             shape.insert(0, self.parts);
@@ -233,6 +238,8 @@ mod tests {
                 vec![2, 6],
                 [1, 3, 5, 7, 9, 11].map(|at| (at / 6, at)).to_vec(),
             ),
+            // A convolution's taps.
+            (place(1, None, false, "a"), vec![1, 2, 3], vec![1, 2, 3], (0..6).map(|at| (0, at)).collect()),
             // Two parts in tensors of their own.
             (place(2, None, false, "a.{}"), vec![2, 2], vec![1, 2], vec![(0, 0), (0, 1), (1, 0), (1, 1)]),
         ];
@@ -250,7 +257,7 @@ mod tests {
         assert!(Pieces::new(&place(2, None, false, "a"), &[3, 4]).is_none());
         let of = Rows { first: 0, run: 2, stride: 4, of: 8 };
         assert!(Pieces::new(&place(1, Some(of), false, "a"), &[3, 4]).is_none());
-        assert!(Pieces::new(&place(1, None, false, "a"), &[1, 2, 3]).is_none());
+        assert!(Pieces::new(&place(3, None, false, "a"), &[3, 2, 3]).is_none());
     }
 
     #[test]

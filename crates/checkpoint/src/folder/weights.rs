@@ -31,8 +31,11 @@ pub(super) struct FolderWeights {
     /// The last matrix of torchao's, by its name in the files: its scales serve all reads of it.
     last: Mutex<Option<(String, Arc<torchao::Matrix>)>>,
     /// The last matrix that is stored on its side, read whole: its columns are the rows that are asked for.
-    turned: Mutex<Option<(String, usize, Arc<Vec<f32>>)>>,
+    turned: Mutex<Option<Turned>>,
 }
+
+/// A part of a tensor that is stored on its side: the tensor's name, which part, and all of it.
+type Turned = (String, usize, Arc<Vec<f32>>);
 
 /// How a tensor lies in the files.
 enum Held<'t> {

@@ -17,7 +17,7 @@
 //! # What there is
 //!
 //! - [`Model`]: open it with [`OpenOptions`], which say where models are kept, what runs them, who is told of
-//!   [progress](Progress) and what [cancels](Cancel) it. [`requirements`] says what it would need before that.
+//!   [progress](Progress) and what [cancels](Cancel) it. [`requirements()`] says what it would need before that.
 //! - [`Chat`]: a conversation that remembers, streams, stops, goes back, forks and is kept in files. Several of one model
 //!   share its weights.
 //! - [`Model::generate`] and [`Model::stream`]: a [`Prompt`] in, answers out, nothing kept. Answers can be held to a JSON

@@ -3,7 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and says which path it did not run
 
-use pteron_cpu::{Cpu, Path, RunMemory};
+mod how;
+
+use how::{How, apart, load, paths};
+use pteron_cpu::{Path, RunMemory};
 use pteron_format::WriteOptions;
 use pteron_models::architectures::{Gemma3, Llama};
 use pteron_models::shapes::tiny;
@@ -76,38 +79,9 @@ fn file(what: What) -> Bytes {
     Bytes::copy_of(&bytes)
 }
 
-struct How {
-    path: Path,
-    precision: Precision,
-    memory: RunMemory,
-    invariant: bool,
-}
-
-impl How {
-    fn on(path: Path) -> How {
-        How { path, precision: Precision::Exact, memory: RunMemory::Planned, invariant: false }
-    }
-}
-
-fn load(file: &Bytes, how: &How) -> Program {
-    let mut options =
-        Options { precision: how.precision, batch_invariant: how.invariant, ..Options::default() };
-    options.registry.add(Arc::new(Cpu::new(2, Some(how.path)).unwrap().with_memory(how.memory)));
-    Program::load("tiny.pte", file.clone(), &[], &options).unwrap()
-}
-
 fn reference(file: &Bytes) -> Program {
     let options = Options { backend: Some("reference".into()), ..Options::default() };
     Program::load("tiny.pte", file.clone(), &[], &options).unwrap()
-}
-
-fn paths() -> impl Iterator<Item = Path> {
-    Path::ALL.into_iter().filter(|path| {
-        if !path.is_available() {
-            println!("{path}: not run, this machine lacks it");
-        }
-        path.is_available()
-    })
 }
 
 fn numbers(shape: Vec<usize>, numbers: &[i64]) -> Value {
@@ -259,15 +233,6 @@ fn many_tokens_give_what_each_gives_alone_where_that_is_asked_for() {
             }
         }
     }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
-}
-
-fn apart(a: &[Vec<u8>], b: &[Vec<u8>]) -> f32 {
-    let pairs = a.iter().zip(b).flat_map(|(a, b)| floats(a).into_iter().zip(floats(b)));
-    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
 #[test]

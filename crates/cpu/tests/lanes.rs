@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and says which path it did not run
 
-use pteron_cpu::{Cpu, Path, RunMemory};
+mod how;
+
+use how::{How, apart, load, paths};
+use pteron_cpu::{Path, RunMemory};
 use pteron_format::{Limits, WriteOptions};
 use pteron_models::architectures::{Gemma3, Llama};
 use pteron_models::shapes::tiny;
 use pteron_models::{Architecture, KvCache, Model, ModelOptions, Quantization, RandomWeights};
 use pteron_runtime::backend::{Step, Trace};
-use pteron_runtime::{Error, Lane, Options, Precision, Program, RunControl, Session, Value};
+use pteron_runtime::{Error, Lane, Precision, Program, RunControl, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,46 +80,6 @@ fn file(packing: Option<&str>, activations: DType, kv: KvCache, slides: bool) ->
     let mut bytes = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
     Bytes::copy_of(&bytes)
-}
-
-struct How {
-    path: Path,
-    precision: Precision,
-    memory: RunMemory,
-    invariant: bool,
-    limits: Limits,
-}
-
-impl How {
-    fn on(path: Path) -> How {
-        How {
-            path,
-            precision: Precision::Exact,
-            memory: RunMemory::Planned,
-            invariant: false,
-            limits: Limits::default(),
-        }
-    }
-}
-
-fn load(file: &Bytes, how: &How) -> Program {
-    let mut options = Options {
-        precision: how.precision,
-        batch_invariant: how.invariant,
-        limits: how.limits.clone(),
-        ..Options::default()
-    };
-    options.registry.add(Arc::new(Cpu::new(2, Some(how.path)).unwrap().with_memory(how.memory)));
-    Program::load("tiny.pte", file.clone(), &[], &options).unwrap()
-}
-
-fn paths() -> impl Iterator<Item = Path> {
-    Path::ALL.into_iter().filter(|path| {
-        if !path.is_available() {
-            println!("{path}: not run, this machine lacks it");
-        }
-        path.is_available()
-    })
 }
 
 /// Both; under Miri the one of the two that packed weights, or others, are mostly used with.
@@ -250,13 +213,6 @@ fn many_lanes_give_what_each_gives_alone_where_that_is_asked_for() {
 #[cfg(not(miri))] // no tiles there
 fn many_lanes_differ_from_each_alone_by_no_more_than_rounding_does() {
     let file = file(Some("4w"), DType::F32, KvCache::InGraph, false);
-    let floats = |bytes: &[u8]| -> Vec<f32> {
-        bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
-    };
-    let apart = |a: &[Vec<u8>], b: &[Vec<u8>]| {
-        let pairs = a.iter().zip(b).flat_map(|(a, b)| floats(a).into_iter().zip(floats(b)));
-        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
-    };
     for path in paths() {
         let exact = load(&file, &How::on(path));
         let fast = load(&file, &How { precision: Precision::Fast, ..How::on(path) });

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Printable characters, a line end, turn marks.
 pub(crate) const VOCAB: usize = 102;
 pub(crate) const END: u32 = 99;
-pub(crate) const CONTEXT: usize = 512;
+pub(crate) const CONTEXT: usize = 4096;
 
 const TEMPLATE: &str = "{% if tools %}<|turn|>{{ tools | tojson }}<|end|>{% endif %}{% for message in messages %}<|turn|>\
      {{ message.role }}: {{ message.content }}{% for call in message.tool_calls %}<tool_call>\

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 /// Pieces that one step may hold at once.
-const MOST: usize = 4;
+const MOST: usize = 6;
 const FREE: usize = usize::MAX;
 
 /// Which pieces are lent.

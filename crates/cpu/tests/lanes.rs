@@ -8,9 +8,9 @@ mod how;
 use how::{How, apart, load, paths};
 use pteron_cpu::{Path, RunMemory};
 use pteron_format::{Limits, WriteOptions};
-use pteron_models::architectures::{Gemma3, Llama};
+use pteron_models::architectures::{Gemma3, Llama, family};
 use pteron_models::shapes::tiny;
-use pteron_models::{Architecture, KvCache, Model, ModelOptions, Quantization, RandomWeights};
+use pteron_models::{Architecture, Config, KvCache, Model, ModelOptions, Quantization, RandomWeights};
 use pteron_runtime::backend::{Step, Trace};
 use pteron_runtime::{Error, Lane, Precision, Program, RunControl, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
@@ -49,22 +49,46 @@ fn gemma3() -> Gemma3 {
     }
 }
 
-/// What kinds of caches there are, as programs.
-const CACHES: [(&str, KvCache, bool); 4] = [
-    ("in the graph", KvCache::InGraph, false),
-    ("rings", KvCache::InGraph, true),
-    ("outside", KvCache::OffGraph, false),
-    ("outside, sliding", KvCache::OffGraph, true),
+/// Experts, of which a token meets some and lanes meet the same.
+fn qwen3_moe() -> Box<dyn Architecture> {
+    let config = serde_json::json!({
+        "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": WIDE, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": HEAD, "num_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": HIDDEN, "norm_topk_prob": true,
+        "max_position_embeddings": 64, "tie_word_embeddings": true,
+    });
+    family("qwen3_moe").unwrap().read(&Config::new(config).unwrap()).unwrap()
+}
+
+/// Which tiny model.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    Slides,
+    Experts,
+}
+
+/// What kinds of caches and products there are, as programs.
+const CACHES: [(&str, KvCache, Kind); 5] = [
+    ("experts", KvCache::OffGraph, Kind::Experts),
+    ("in the graph", KvCache::InGraph, Kind::Plain),
+    ("rings", KvCache::InGraph, Kind::Slides),
+    ("outside", KvCache::OffGraph, Kind::Plain),
+    ("outside, sliding", KvCache::OffGraph, Kind::Slides),
 ];
 
 /// All of them; one under Miri, for which to load a program takes a minute.
-fn caches() -> impl Iterator<Item = (&'static str, KvCache, bool)> {
+fn caches() -> impl Iterator<Item = (&'static str, KvCache, Kind)> {
     CACHES.into_iter().rev().take(if cfg!(miri) { 1 } else { CACHES.len() })
 }
 
 /// A program with so packed matrices.
-fn file(packing: Option<&str>, activations: DType, kv: KvCache, slides: bool) -> Bytes {
-    let architecture: Box<dyn Architecture> = if slides { Box::new(gemma3()) } else { Box::new(llama()) };
+fn file(packing: Option<&str>, activations: DType, kv: KvCache, kind: Kind) -> Bytes {
+    let architecture: Box<dyn Architecture> = match kind {
+        Kind::Plain => Box::new(llama()),
+        Kind::Slides => Box::new(gemma3()),
+        Kind::Experts => qwen3_moe(),
+    };
     let quantization =
         packing.map_or_else(Quantization::default, |packing| Quantization::of(packing.parse().unwrap()));
     let options = ModelOptions {
@@ -163,11 +187,16 @@ const MANY: usize = 19;
 
 #[test]
 fn few_lanes_give_what_each_gives_alone_to_the_last_bit() {
-    let others =
-        [(None, DType::F32), (Some("8w"), DType::F32), (Some("mxfp4"), DType::BF16), (None, DType::BF16)];
-    for ((name, kv, slides), other) in caches().zip(others) {
+    let others = [
+        (None, DType::F32),
+        (Some("8w"), DType::F32),
+        (Some("mxfp4"), DType::BF16),
+        (None, DType::BF16),
+        (Some("8w"), DType::BF16),
+    ];
+    for ((name, kv, kind), other) in caches().zip(others) {
         for (packing, activations) in [(Some("4w"), DType::BF16), other] {
-            let file = file(packing, activations, kv, slides);
+            let file = file(packing, activations, kv, kind);
             for path in paths() {
                 for &precision in precisions(packing.is_some()) {
                     let program = load(&file, &How { precision, ..How::on(path) });
@@ -187,16 +216,17 @@ fn few_lanes_give_what_each_gives_alone_to_the_last_bit() {
 
 #[test]
 fn many_lanes_give_what_each_gives_alone_where_that_is_asked_for() {
-    let (lanes, programs) = if cfg!(miri) { (3, 1) } else { (MANY, 3) };
-    for (packing, kv, slides) in [
-        (Some("4w"), KvCache::InGraph, false),
-        (Some("8w"), KvCache::OffGraph, true),
-        (None, KvCache::OffGraph, false),
+    let (lanes, programs) = if cfg!(miri) { (3, 1) } else { (MANY, 4) };
+    for (packing, kv, kind) in [
+        (Some("4w"), KvCache::InGraph, Kind::Plain),
+        (Some("8w"), KvCache::OffGraph, Kind::Slides),
+        (None, KvCache::OffGraph, Kind::Plain),
+        (Some("4w"), KvCache::OffGraph, Kind::Experts),
     ]
     .into_iter()
     .take(programs)
     {
-        let file = file(packing, DType::BF16, kv, slides);
+        let file = file(packing, DType::BF16, kv, kind);
         for path in paths() {
             for &precision in precisions(packing.is_some()) {
                 let program = load(&file, &How { precision, invariant: true, ..How::on(path) });
@@ -212,7 +242,7 @@ fn many_lanes_give_what_each_gives_alone_where_that_is_asked_for() {
 #[test]
 #[cfg(not(miri))] // no tiles there
 fn many_lanes_differ_from_each_alone_by_no_more_than_rounding_does() {
-    let file = file(Some("4w"), DType::F32, KvCache::InGraph, false);
+    let file = file(Some("4w"), DType::F32, KvCache::InGraph, Kind::Plain);
     for path in paths() {
         let exact = load(&file, &How::on(path));
         let fast = load(&file, &How { precision: Precision::Fast, ..How::on(path) });
@@ -233,8 +263,8 @@ fn many_lanes_differ_from_each_alone_by_no_more_than_rounding_does() {
 /// What is read after its life is spoiled there, and what a joint step leaves to a later one would be.
 #[test]
 fn lanes_with_memory_for_every_value_give_what_each_gives_alone() {
-    for (name, kv, slides) in caches() {
-        let file = file(Some("4w"), DType::BF16, kv, slides);
+    for (name, kv, kind) in caches() {
+        let file = file(Some("4w"), DType::BF16, kv, kind);
         let program = load(&file, &How { memory: RunMemory::Separate, ..How::on(Path::best()) });
         for (lane, given) in together(&program, if cfg!(miri) { 2 } else { 3 }).iter().enumerate() {
             assert!(*given == alone(&program, lane), "{name}: lane {lane}");
@@ -262,8 +292,8 @@ impl Trace for Stops {
 
 #[test]
 fn lanes_that_fail_are_as_before_and_the_others_go_on() {
-    for (name, kv, slides) in caches() {
-        let program = load(&file(Some("4w"), DType::F32, kv, slides), &How::on(Path::best()));
+    for (name, kv, kind) in caches() {
+        let program = load(&file(Some("4w"), DType::F32, kv, kind), &How::on(Path::best()));
         let mut sessions: Vec<Session> = (0..6).map(|_| program.session().unwrap()).collect();
         let mut outputs = vec![Vec::new(); 6];
         let plain = RunControl::default();
@@ -319,7 +349,7 @@ fn lanes_that_fail_are_as_before_and_the_others_go_on() {
 
 #[test]
 fn lanes_beyond_what_memory_may_be_taken_are_refused_and_the_others_run() {
-    let file = file(Some("4w"), DType::F32, KvCache::InGraph, false);
+    let file = file(Some("4w"), DType::F32, KvCache::InGraph, Kind::Plain);
     let program = load(&file, &How::on(Path::best()));
     // What one run takes is what is kept of it.
     program.session().unwrap().run("forward", &inputs(&[1], 0)).unwrap();

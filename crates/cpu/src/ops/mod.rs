@@ -6,6 +6,7 @@ mod control;
 mod convolution;
 mod create;
 mod elementwise;
+mod experts;
 mod fallback;
 mod gated;
 mod index;
@@ -157,6 +158,8 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         Op::Dequantize { .. } => |planner, node| quantized::dequantize(planner, node),
         Op::PackedEmbedding { .. } => |planner, node| quantized::embedding(planner, node),
         Op::Addmm { .. } => |planner, node| matmul::addmm(planner, node),
+        Op::GatherMm { .. } => |planner, node| experts::gather_mm(planner, node),
+        Op::GatherQmm { .. } => |planner, node| experts::gather_qmm(planner, node),
         Op::Sdpa { .. } => |planner, node| attention::sdpa(planner, node),
         Op::Rope { .. } => |planner, node| rope::compile(planner, node),
         Op::RMSNorm { .. } | Op::AddRmsNorm { .. } | Op::LayerNorm { .. } | Op::Softmax { .. } => {

@@ -2,7 +2,7 @@
 
 use super::lowering::{Compiled, Numbered, Planner};
 use super::quantized::{
-    Fields, bound, even_rows, list_sources, list_targets, most_rows, prepared_input, rows_of,
+    Fields, bound, even_rows, is_one_matrix, list_sources, list_targets, most_rows, prepared_input, rows_of,
 };
 use crate::batch::Pieces;
 use crate::constants::Bound;
@@ -43,8 +43,10 @@ impl Parts {
             return None;
         }
         let dtype = planner.dtype(x)?;
-        let linears =
-            fields.iter().map(|&fields| bound(planner, fields, dtype)).collect::<Option<Vec<_>>>()?;
+        let linears = fields
+            .iter()
+            .map(|&fields| bound(planner, fields, dtype).filter(is_one_matrix))
+            .collect::<Option<Vec<_>>>()?;
         let k = linears[0].alone.weight().k();
         if linears.iter().any(|linear| linear.alone.weight().k() != k) {
             return None;

@@ -43,7 +43,7 @@ impl Fields<'_> {
 }
 
 /// A constant operand.
-fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {
+pub(super) fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {
     match planner.storage[value.0 as usize] {
         Storage::Constant(index) => planner.lower.prepared.constants.get(index),
         _ => None,
@@ -114,7 +114,7 @@ pub(super) fn matmul(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compi
     if !transpose {
         return None;
     }
-    let linear = bound(planner, fields, planner.dtype(x)?)?;
+    let linear = bound(planner, fields, planner.dtype(x)?).filter(is_one_matrix)?;
     let rows = planner.most_elements(x)? / linear.alone.weight().k().max(1);
     let (prepared, prepares) = prepared_input(planner, node, x, &linear.alone, rows);
     let dense = planner.reserve(node.number, planner.types.most_bytes(x)?);
@@ -183,6 +183,11 @@ pub(super) fn most_rows<'b>(
     if joins { usize::MAX } else { 1 }
 }
 
+/// Whether a weight is one matrix, and not those of several experts.
+pub(super) fn is_one_matrix(bound: &Bound) -> bool {
+    bound.alone.weight().matrices() == 1
+}
+
 /// The weight of a node bound to its kernel, the same for all plans of a program.
 pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> Option<Bound> {
     let key = LinearKey { parts: (fields.w, fields.scales, fields.biases), scheme: fields.scheme()?, input };
@@ -190,7 +195,7 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
     if let Some(bound) = linears.get(&key) {
         return Some(bound.clone());
     }
-    let weight = weight(planner, fields).filter(|weight| weight.matrices() == 1)?;
+    let weight = weight(planner, fields)?;
     let rounding = match planner.lower.precision {
         Precision::Fast if weight.matrix_bytes() >= LEAST_ROUNDED_BYTES => Rounding::Fast,
         _ => Rounding::Exact,
@@ -328,6 +333,23 @@ impl<'r> EvenRows<'r> {
         // SAFETY: the rows of a view of this run, or a copy; what lies between them may be another value's.
         let rows = unsafe { Rows::from_raw(self.data, self.dtype, self.rows, self.columns, self.stride) };
         rows.map_err(|error| invalid(error.to_string()))
+    }
+
+    /// How many there are.
+    pub(super) fn len(self) -> usize {
+        self.rows
+    }
+
+    /// The bytes of one.
+    pub(super) fn row(self, row: usize) -> Result<&'r [u8], NodeError> {
+        if row >= self.rows {
+            return Err(invalid("a row that is not there"));
+        }
+        let size = self.dtype.size();
+        // SAFETY: the row of a view of this run, or of a copy, which nobody writes while the step runs.
+        Ok(unsafe {
+            std::slice::from_raw_parts(self.data.add(row * self.stride * size), self.columns * size)
+        })
     }
 
     /// Where each begins.

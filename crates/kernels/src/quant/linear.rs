@@ -147,40 +147,40 @@ impl QuantLinear {
         Ok(())
     }
 
-    /// As [`QuantLinear::run`] where each output row picks an input row and a matrix: `picks` has one pair of
-    /// them for each output row. Neighbouring rows that pick the same matrix share its reading. The input
-    /// must have been prepared by [`QuantLinear::prepare_picked_input`].
+    /// As [`QuantLinear::run`] where each output row picks an input row and a matrix. Rows that pick the same matrix share its
+    /// reading. The input must have been prepared by [`QuantLinear::prepare_picked_input`].
     pub fn run_picked(
         &self,
         pool: &Pool,
         input_rows: usize,
         prepared: &[u8],
-        picks: &[(usize, usize)],
+        picked: Picked<'_>,
         mut out: RowsMut<'_>,
     ) -> Result<(), LinearError> {
+        let Picked { inputs, matrices, order } = picked;
         self.check_lanes(input_rows, prepared)?;
         expect_length("columns of the output", out.columns(), self.weight.n)?;
-        expect_length("rows of the output", out.rows(), picks.len())?;
-        let index = |what, index: usize, count| LinearError::Index { what, index: index as i64, count };
-        for &(input, matrix) in picks {
-            if input >= input_rows {
-                return Err(index("input row", input, input_rows));
-            }
-            if matrix >= self.weight.matrices {
-                return Err(index("matrix", matrix, self.weight.matrices));
-            }
+        for len in [inputs.len(), matrices.len(), order.len()] {
+            expect_length("picks", len, out.rows())?;
         }
+        let check = |what, picks: &[usize], count| match picks.iter().find(|&&pick| pick >= count) {
+            Some(&pick) => Err(LinearError::Index { what, index: pick as i64, count }),
+            None => Ok(()),
+        };
+        check("input row", inputs, input_rows)?;
+        check("matrix", matrices, self.weight.matrices)?;
+        order.iter_mut().zip(0..).for_each(|(place, row)| *place = row);
+        order.sort_unstable_by_key(|&row| (matrices[row], row));
+        let alike = || order.chunk_by(|&a, &b| matrices[a] == matrices[b]);
+        let shares = self.shares(pool, alike().map(<[usize]>::len).max().unwrap_or(1));
         let product = self.product(prepared, &mut out);
-        let shares = self.shares(pool, 1);
         pool.run(shares.count(), &|task| {
             let columns = shares.get(task);
-            let mut first = 0;
-            for run in picks.chunk_by(|a, b| a.1 == b.1) {
-                let pick = |row: usize| Pick { input: run[row].0, output: first + row };
+            for rows in alike() {
+                let pick = |row: usize| Pick { input: inputs[rows[row]], output: rows[row] };
                 // SAFETY: rows, columns and matrices exist (checked above), and each task has its own
                 // columns.
-                unsafe { product.compute(run[0].1, columns.clone(), &pick, run.len()) };
-                first += run.len();
+                unsafe { product.compute(matrices[rows[0]], columns.clone(), &pick, rows.len()) };
             }
         });
         Ok(())
@@ -259,6 +259,17 @@ impl QuantLinear {
     fn check_lanes(&self, rows: usize, prepared: &[u8]) -> Result<(), LinearError> {
         check_memory(prepared, rows.saturating_mul(self.layout.lane_row_bytes()))
     }
+}
+
+/// What the rows of an output pick.
+#[derive(Debug)]
+pub struct Picked<'a> {
+    /// The input row of each.
+    pub inputs: &'a [usize],
+    /// The matrix of each.
+    pub matrices: &'a [usize],
+    /// Room for the order of work, as long as both.
+    pub order: &'a mut [usize],
 }
 
 /// A range split so that threads finish together: one long part for each, then ever shorter ones for whoever is there. A part

@@ -26,7 +26,7 @@ mod tests;
 pub use error::LinearError;
 pub use joined::{Joined, MOST_JOINED, run_joined, run_paired};
 pub use layout::InputLayout;
-pub use linear::QuantLinear;
+pub use linear::{Picked, QuantLinear};
 pub use rows::{Rows, RowsMut};
 pub use weight::{Biases, QuantParts, QuantWeight};
 

@@ -316,7 +316,22 @@ fn picked_rows_meet_their_matrices() {
     let values: Vec<f32> = (0..4 * k).map(|_| noise.float()).collect();
     let mut x = Aligned::new(4 * k * 4);
     x.bytes().copy_from_slice(&bytes_of(DType::F32, &values));
-    let picks = [(0, 2), (1, 2), (3, 2), (2, 2), (0, 2), (1, 0), (3, 1)];
+    // More than a kernel for few rows takes, neighbours and others.
+    let picks = [
+        (0, 2),
+        (1, 2),
+        (3, 2),
+        (1, 0),
+        (2, 2),
+        (0, 2),
+        (3, 1),
+        (2, 2),
+        (0, 0),
+        (3, 2),
+        (1, 2),
+        (2, 2),
+        (0, 2),
+    ];
     for path in paths() {
         let linear = QuantLinear::new(case.weight.clone(), DType::F32, path, Precision::Exact).unwrap();
         let mut prepared = Aligned::new(linear.picked_input_bytes(4));
@@ -324,7 +339,10 @@ fn picked_rows_meet_their_matrices() {
         linear.prepare_picked_input(&pool, rows, prepared.bytes()).unwrap();
         let mut out = Aligned::new(picks.len() * n * 4);
         let rows = RowsMut::dense(out.bytes(), DType::F32, picks.len(), n).unwrap();
-        linear.run_picked(&pool, 4, prepared.bytes(), &picks, rows).unwrap();
+        let (inputs, matrices): (Vec<usize>, Vec<usize>) = picks.into_iter().unzip();
+        let mut order = vec![0; picks.len()];
+        let picked = Picked { inputs: &inputs, matrices: &matrices, order: &mut order };
+        linear.run_picked(&pool, 4, prepared.bytes(), picked, rows).unwrap();
         let got = floats_of(DType::F32, out.bytes());
         for (row, &(input, matrix)) in picks.iter().enumerate() {
             for column in 0..n {
@@ -334,12 +352,13 @@ fn picked_rows_meet_their_matrices() {
                 assert!((f64::from(got[row * n + column]) - want).abs() < 1e-4, "{path} {row} {column}");
             }
         }
-        let mut refused = |picks: &[(usize, usize)]| {
-            let rows = RowsMut::dense(out.bytes(), DType::F32, picks.len(), n).unwrap();
-            linear.run_picked(&pool, 4, prepared.bytes(), picks, rows).unwrap_err()
+        let mut refused = |input: usize, matrix: usize| {
+            let rows = RowsMut::dense(out.bytes(), DType::F32, 1, n).unwrap();
+            let picked = Picked { inputs: &[input], matrices: &[matrix], order: &mut [0] };
+            linear.run_picked(&pool, 4, prepared.bytes(), picked, rows).unwrap_err()
         };
-        assert_eq!(refused(&[(0, 3)]), LinearError::Index { what: "matrix", index: 3, count: 3 });
-        assert_eq!(refused(&[(4, 0)]), LinearError::Index { what: "input row", index: 4, count: 4 });
+        assert_eq!(refused(0, 3), LinearError::Index { what: "matrix", index: 3, count: 3 });
+        assert_eq!(refused(4, 0), LinearError::Index { what: "input row", index: 4, count: 4 });
     }
 }
 

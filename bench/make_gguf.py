@@ -10,6 +10,7 @@ Needs the packages gguf and numpy (see peer.sh).
 
 import argparse
 import dataclasses
+import math
 import os
 import sys
 from pathlib import Path
@@ -166,9 +167,62 @@ class Gemma4:
             yield f"blk.{i}.layer_output_scale.weight", (1,)
 
 
+@dataclasses.dataclass(frozen=True)
+class Qwen3Moe:
+    """Qwen 3 with experts."""
+
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    experts: int
+    chosen: int
+    expert_inner: int
+    context: int
+    eps: float = 1e-6
+    theta: float = 1e6
+
+    arch = "qwen3moe"
+
+    def describe(self, writer):
+        writer.add_head_count(self.heads)
+        writer.add_head_count_kv(self.kv_heads)
+        writer.add_key_length(self.head_dim)
+        writer.add_value_length(self.head_dim)
+        writer.add_feed_forward_length(self.expert_inner * self.chosen)
+        writer.add_expert_count(self.experts)
+        writer.add_expert_used_count(self.chosen)
+        writer.add_expert_feed_forward_length(self.expert_inner)
+        writer.add_rope_freq_base(self.theta)
+
+    def tensors(self):
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        yield "token_embd.weight", (self.vocab, self.hidden)
+        yield "output_norm.weight", (self.hidden,)
+        yield "output.weight", (self.vocab, self.hidden)
+        for i in range(self.layers):
+            yield f"blk.{i}.attn_norm.weight", (self.hidden,)
+            yield f"blk.{i}.attn_q.weight", (q, self.hidden)
+            yield f"blk.{i}.attn_k.weight", (kv, self.hidden)
+            yield f"blk.{i}.attn_v.weight", (kv, self.hidden)
+            yield f"blk.{i}.attn_q_norm.weight", (self.head_dim,)
+            yield f"blk.{i}.attn_k_norm.weight", (self.head_dim,)
+            yield f"blk.{i}.attn_output.weight", (self.hidden, q)
+            yield f"blk.{i}.ffn_norm.weight", (self.hidden,)
+            # Routers are not packed.
+            router = np.random.default_rng(i).standard_normal((self.experts, self.hidden), dtype=np.float32)
+            yield f"blk.{i}.ffn_gate_inp.weight", router / np.float32(np.sqrt(self.hidden))
+            yield f"blk.{i}.ffn_gate_exps.weight", (self.experts, self.expert_inner, self.hidden)
+            yield f"blk.{i}.ffn_up_exps.weight", (self.experts, self.expert_inner, self.hidden)
+            yield f"blk.{i}.ffn_down_exps.weight", (self.experts, self.hidden, self.expert_inner)
+
+
 SHAPES = {
     "smollm2-135m": Llama(49152, 576, 1536, 30, 9, 3, 64, 1e-5, 1e5, 8192),
     "llama-3.2-1b": Llama(128256, 2048, 8192, 16, 32, 8, 64, 1e-5, 5e5, 131072, rope_factor=32.0),
+    "qwen3-moe-3b": Qwen3Moe(151936, 2048, 8, 32, 4, 128, 64, 8, 768, 40960),
     "gemma-4-e2b": Gemma4(262144, 1536, 6144, 35, 8, 1, 256, 512, 5, 20, True, 256, 512, 131072),
     "gemma-4-31b": Gemma4(262144, 5376, 21504, 60, 32, 16, 256, 512, 6, 0, False, 0, 1024, 262144, full_kv_heads=4),
 }
@@ -220,10 +274,10 @@ def write(shape, packing, path, seed):
         elif len(sizes) == 1:
             writer.add_tensor_info(name, sizes, np.dtype(np.float32), 4 * sizes[0])
         else:
-            rows, columns = sizes
+            *rows, columns = sizes
             # The type's own sizes: a row in bytes.
             row = columns // BLOCK * packing.block_bytes
-            writer.add_tensor_info(name, (rows, row), np.dtype(np.uint8), rows * row, raw_dtype=packing.kind)
+            writer.add_tensor_info(name, (*rows, row), np.dtype(np.uint8), math.prod(rows) * row, raw_dtype=packing.kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -237,8 +291,8 @@ def write(shape, packing, path, seed):
             centre = 1 + 0.1 * (2 * random.random(sizes[0], dtype=np.float32) - 1)
             out.write(centre.astype(np.float32).tobytes())
         else:
-            rows, columns = sizes
-            left = rows * columns // BLOCK
+            columns = sizes[-1]
+            left = math.prod(sizes) // BLOCK
             while left:
                 count = min(left, ROWS_AT_A_TIME)
                 out.write(packing.blocks(count, columns, random).tobytes())

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(folder.join("config.json"), config(name)?.to_string())?;
     let shape = shapes::find(name).ok_or("no such shape")?;
     let recorder = Arc::new(Recorder::default());
-    Model::build(shape.architecture().as_ref(), recorder.clone(), ModelOptions::default())?;
+    Model::build(shape.architecture()?.as_ref(), recorder.clone(), ModelOptions::default())?;
     let asked = recorder.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     write(&folder.join("model.safetensors"), &asked)?;
     Ok(())

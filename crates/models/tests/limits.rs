@@ -58,7 +58,7 @@ fn narrow_8b() -> Llama {
 fn an_8b_llama_with_64k_tokens_is_within_the_limits_of_ones_own_models() {
     let caches = 32 * 2 * 8 * 128 * CONTEXT as u64 * 2;
     let whole = build(
-        shapes::find("llama-3.1-8b").unwrap().architecture().as_ref(),
+        shapes::find("llama-3.1-8b").unwrap().architecture().unwrap().as_ref(),
         Arc::new(Zeros),
         options(KvCache::InGraph),
     );

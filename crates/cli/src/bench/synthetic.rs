@@ -31,8 +31,8 @@ pub(crate) fn write(
         Some(packing) => RandomWeights::packed(SEED, packing.with_scales(options.activations)),
         None => RandomWeights::new(SEED),
     };
-    let model =
-        Model::build(shape.architecture().as_ref(), Arc::new(weights), options).map_err(Failure::usage)?;
+    let architecture = shape.architecture().map_err(Failure::usage)?;
+    let model = Model::build(architecture.as_ref(), Arc::new(weights), options).map_err(Failure::usage)?;
     let progress = bar(model.weight_bytes(), shape.title);
     let counter = progress.clone();
     let program = model.program(move |bytes| counter.inc(bytes)).map_err(Failure::new)?;

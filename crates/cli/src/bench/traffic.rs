@@ -1,5 +1,6 @@
 //! How many bytes a decode step has to read, from the graph alone: every weight that is multiplied with, once, and the
-//! keys and values that attention sees. What is picked by row (embeddings) counts by row.
+//! keys and values that attention sees. What is picked by row (embeddings) counts by row, and of experts those that a token
+//! goes to.
 
 use pteron_ir::op::IndexArg;
 use pteron_ir::{Dim, Graph, Module, Op, Type, ValueId};
@@ -79,6 +80,21 @@ impl Traffic {
                 Op::Addmm { mat1, mat2, .. } => {
                     self.product(graph, *mat1, elements(graph, *mat2).unwrap_or(0))
                 }
+                Op::GatherQmm { x, w, scales, biases, rhs_indices: Some(picks), group_size, .. } => {
+                    let numbers = elements(graph, *scales).unwrap_or(0) * (*group_size).max(0) as u64;
+                    let met = Met::of(graph, *w, *picks);
+                    self.product(graph, *x, met.part(numbers));
+                    let parts = [Some(*w), Some(*scales), *biases].into_iter().flatten();
+                    let bytes = parts.filter_map(|part| constants.get(&part)).sum();
+                    self.weights += met.part(bytes);
+                    return;
+                }
+                Op::GatherMm { a, b, rhs_indices: Some(picks), .. } => {
+                    let met = Met::of(graph, *b, *picks);
+                    self.product(graph, *a, met.part(elements(graph, *b).unwrap_or(0)));
+                    self.weights += met.part(tensor_bytes(graph, *b).unwrap_or(0));
+                    return;
+                }
                 _ => {}
             }
             node.for_each_operand(|operand| {
@@ -122,6 +138,33 @@ impl Traffic {
     }
 }
 
+/// How many of several matrices a token meets.
+struct Met {
+    chosen: u64,
+    matrices: u64,
+}
+
+impl Met {
+    fn of(graph: &Graph, matrices: ValueId, picks: ValueId) -> Met {
+        let known = |value: ValueId, axes: fn(&[Dim]) -> &[Dim]| match graph.ty(value) {
+            Some(Type::Tensor(ty)) => axes(&ty.shape).iter().map(known_or_one).product(),
+            _ => 1,
+        };
+        let matrices = known(matrices, |shape| &shape[..shape.len().saturating_sub(2)]).max(1);
+        Met { chosen: known(picks, |shape| shape).min(matrices), matrices }
+    }
+
+    /// What those have of something that all have.
+    fn part(&self, of_all: u64) -> u64 {
+        of_all / self.matrices * self.chosen
+    }
+}
+
+/// A size; one token's where it depends on the text.
+fn known_or_one(dim: &Dim) -> u64 {
+    u64::try_from(dim.as_known().unwrap_or(1)).unwrap_or(0)
+}
+
 fn elements(graph: &Graph, value: ValueId) -> Option<u64> {
     match graph.ty(value)? {
         Type::Tensor(ty) => ty.shape.iter().map(|dim| u64::try_from(dim.as_known()?).ok()).product(),
@@ -137,6 +180,5 @@ fn tensor_bytes(graph: &Graph, value: ValueId) -> Option<u64> {
 /// Bytes of a tensor when every unknown size is one.
 fn one_token(graph: &Graph, value: ValueId) -> Option<u64> {
     let Type::Tensor(ty) = graph.ty(value)? else { return None };
-    let size = |dim: &Dim| u64::try_from(dim.as_known().unwrap_or(1)).unwrap_or(0);
-    Some(ty.shape.iter().map(size).product::<u64>() * ty.dtype.size() as u64)
+    Some(ty.shape.iter().map(known_or_one).product::<u64>() * ty.dtype.size() as u64)
 }

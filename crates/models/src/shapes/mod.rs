@@ -3,9 +3,11 @@
 pub mod tiny;
 
 use crate::architectures::{
-    Architecture, Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full,
+    Architecture, Gemma3, Gemma4, LayerKind, Llama, PerLayerInputs, Qwen, every_nth_full, family,
 };
 use crate::blocks::{Activation, Llama3Scaling, RopeScaling, RopeSettings};
+use crate::config::{Config, ConfigError};
+use serde_json::json;
 
 /// A published model's sizes.
 pub struct Shape {
@@ -13,29 +15,33 @@ pub struct Shape {
     pub name: &'static str,
     /// In words.
     pub title: &'static str,
-    make: fn() -> Box<dyn Architecture>,
+    make: fn() -> Result<Box<dyn Architecture>, ConfigError>,
 }
 
 impl Shape {
     /// The architecture with these sizes.
-    pub fn architecture(&self) -> Box<dyn Architecture> {
+    ///
+    /// # Errors
+    /// None that is known: sizes that are said as a configuration says them are read as one.
+    pub fn architecture(&self) -> Result<Box<dyn Architecture>, ConfigError> {
         (self.make)()
     }
 }
 
 /// All shapes, small ones first.
-pub const SHAPES: [Shape; 11] = [
-    Shape { name: "smollm2-135m", title: "SmolLM2 135M", make: || Box::new(smollm2_135m()) },
-    Shape { name: "gemma-3-270m", title: "Gemma 3 270M", make: || Box::new(gemma3_270m()) },
-    Shape { name: "qwen2.5-0.5b", title: "Qwen 2.5 0.5B", make: || Box::new(qwen2_5_0_5b()) },
-    Shape { name: "qwen3-0.6b", title: "Qwen 3 0.6B", make: || Box::new(qwen3_0_6b()) },
-    Shape { name: "gemma-3-1b", title: "Gemma 3 1B", make: || Box::new(gemma3_1b()) },
-    Shape { name: "llama-3.2-1b", title: "Llama 3.2 1B", make: || Box::new(llama3_2_1b()) },
-    Shape { name: "gemma-4-e2b", title: "Gemma 4 E2B", make: || Box::new(gemma4_e2b()) },
-    Shape { name: "gemma-4-e4b", title: "Gemma 4 E4B", make: || Box::new(gemma4_e4b()) },
-    Shape { name: "mistral-7b", title: "Mistral 7B v0.1", make: || Box::new(mistral_7b()) },
-    Shape { name: "llama-3.1-8b", title: "Llama 3.1 8B", make: || Box::new(llama3_1_8b()) },
-    Shape { name: "gemma-4-31b", title: "Gemma 4 31B", make: || Box::new(gemma4_31b()) },
+pub const SHAPES: [Shape; 12] = [
+    Shape { name: "smollm2-135m", title: "SmolLM2 135M", make: || Ok(Box::new(smollm2_135m())) },
+    Shape { name: "gemma-3-270m", title: "Gemma 3 270M", make: || Ok(Box::new(gemma3_270m())) },
+    Shape { name: "qwen2.5-0.5b", title: "Qwen 2.5 0.5B", make: || Ok(Box::new(qwen2_5_0_5b())) },
+    Shape { name: "qwen3-0.6b", title: "Qwen 3 0.6B", make: || Ok(Box::new(qwen3_0_6b())) },
+    Shape { name: "gemma-3-1b", title: "Gemma 3 1B", make: || Ok(Box::new(gemma3_1b())) },
+    Shape { name: "llama-3.2-1b", title: "Llama 3.2 1B", make: || Ok(Box::new(llama3_2_1b())) },
+    Shape { name: "qwen3-moe-3b", title: "Qwen 3 30B-A3B, a tenth of it", make: qwen3_moe_3b },
+    Shape { name: "gemma-4-e2b", title: "Gemma 4 E2B", make: || Ok(Box::new(gemma4_e2b())) },
+    Shape { name: "gemma-4-e4b", title: "Gemma 4 E4B", make: || Ok(Box::new(gemma4_e4b())) },
+    Shape { name: "mistral-7b", title: "Mistral 7B v0.1", make: || Ok(Box::new(mistral_7b())) },
+    Shape { name: "llama-3.1-8b", title: "Llama 3.1 8B", make: || Ok(Box::new(llama3_1_8b())) },
+    Shape { name: "gemma-4-31b", title: "Gemma 4 31B", make: || Ok(Box::new(gemma4_31b())) },
 ];
 
 /// The shape of that name.
@@ -166,6 +172,19 @@ fn qwen3_0_6b() -> Qwen {
         max_position_embeddings: 40_960,
         ..qwen2_5_0_5b()
     }
+}
+
+/// Of Qwen 3 30B-A3B every sixth layer and half of the experts: what a token meets of a layer is as in the original.
+fn qwen3_moe_3b() -> Result<Box<dyn Architecture>, ConfigError> {
+    let config = Config::new(json!({
+        "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 8,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "rms_norm_eps": 1e-6,
+        "rope_theta": 1_000_000.0, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        "norm_topk_prob": true, "max_position_embeddings": 40_960, "tie_word_embeddings": false,
+        "bos_token_id": 151_643, "eos_token_id": [151_645, 151_643],
+    }))?;
+    let family = family("qwen3_moe").ok_or_else(|| ConfigError("there is no such family".into()))?;
+    family.read(&config)
 }
 
 fn gemma3_270m() -> Gemma3 {

@@ -36,14 +36,15 @@ pub(super) fn run(arguments: &Arguments, old: &Path) -> Result<Outcome> {
         let program = files.make_program(&subject, &old, arguments.positions(&context))?;
         let name = subject.name();
         for threads in arguments.all_threads() {
-            let measurement = arguments.measurement(&program, &context, threads)?;
-            let rounds = usize::from(arguments.rounds.unwrap_or(8));
-            let ours = |round| {
-                eprintln!("{name}, {threads} threads: round {} of {rounds}", round + 1);
-                measurement.pteron(&new, &program)
-            };
-            let (new, old) = take_turns(rounds, ours, |_| measurement.pteron(&old, &program))?;
-            rows.extend(compare(&name, threads, &new, &old));
+            for measurement in arguments.measurements(&program, &context, threads, None)? {
+                let rounds = usize::from(arguments.rounds.unwrap_or(8));
+                let ours = |round| {
+                    eprintln!("{name}, {threads} threads: round {} of {rounds}", round + 1);
+                    measurement.pteron(&new, &program)
+                };
+                let (new, old) = take_turns(rounds, ours, |_| measurement.pteron(&old, &program))?;
+                rows.extend(compare(&name, threads, &new, &old));
+            }
         }
     }
     println!("{}", table(&rows));

@@ -18,10 +18,11 @@ pub(crate) struct Model {
     zero_points: bool,
 }
 
-pub(crate) const MODELS: [Model; 3] = [
+pub(crate) const MODELS: [Model; 4] = [
     Model { name: "smollm2-135m", gguf: "q4_1", zero_points: true },
     Model { name: "llama-3.2-1b", gguf: "q4_0", zero_points: false },
     Model { name: "gemma-4-e2b", gguf: "q4_0", zero_points: false },
+    Model { name: "qwen3-moe-3b", gguf: "q4_0", zero_points: false },
 ];
 
 /// Published models, as the registry calls them.

@@ -46,17 +46,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     let files = Files::at(Cache::locate()?.benchmarks())?;
     files.make_peer()?;
     let (pteron, python) = (workspace::build_pteron()?, files.python());
-    let paths: Vec<Option<&str>> = match arguments.paths.as_slice() {
-        [] => vec![None],
-        paths => paths.iter().map(|path| Some(path.as_str())).collect(),
-    };
     let mut rows = Vec::new();
     for subject in subjects {
         let pair = files.make(&subject, &pteron, deepest + new)?;
         let name = subject.name();
         let threads = if arguments.threads.is_empty() { vec![2] } else { arguments.threads.clone() };
         for threads in threads {
-            for &path in &paths {
+            for path in arguments.paths_or_best() {
                 let measurement = Measurement {
                     threads,
                     prompt: 0,
@@ -66,6 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
                     precision: &arguments.precision,
                     lanes: &arguments.lanes,
                     path,
+                    repeats: 1,
                 };
                 let rounds = usize::from(arguments.rounds.unwrap_or(3));
                 let shown = path.unwrap_or("best");

@@ -40,10 +40,10 @@ pub(crate) struct Arguments {
     /// Numbers of threads [default: 1 and all cores].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Tokens of the prefill.
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    prompt: usize,
-    /// Tokens to decode [default: by the size of the model, 48 to 192].
+    /// Tokens of the prefill; with several lengths, the curve of them.
+    #[arg(long = "prompt", value_name = "N,N", default_value = "512", value_delimiter = ',')]
+    prompts: Vec<usize>,
+    /// Tokens to decode; 0 for prefill alone [default: by the size of the model, 48 to 192].
     #[arg(long, value_name = "N")]
     new: Option<usize>,
     /// Positions that are full when decoding begins [default: 0,512,2048; with --against 0,512].
@@ -62,8 +62,9 @@ pub(crate) struct Arguments {
     /// then: 2 threads, contexts 0 and 1024, 128 new tokens, SmolLM2 and the shape of Llama 3.2 1B].
     #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with = "against")]
     lanes: Vec<usize>,
-    /// Vector paths that both sides are held to, one after the other, with --lanes: amx, avx512, avxvnni, avx2.
-    #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', requires = "lanes")]
+    /// Vector paths that both sides are held to, one after the other: amx, avx512, avxvnni, avx2 [default: each one's
+    /// choice].
+    #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', conflicts_with = "against")]
     paths: Vec<String>,
     /// Print one JSON object.
     #[arg(long)]
@@ -93,15 +94,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let measured = files.make(&subject, &pteron, arguments.positions(&context))?;
         let name = subject.name();
         for threads in arguments.all_threads() {
-            let measurement = arguments.measurement(&measured.gguf, &context, threads)?;
-            let rounds = usize::from(arguments.rounds.unwrap_or(3));
-            let ours = |round| {
-                eprintln!("{name}, {threads} threads: round {} of {rounds}", round + 1);
-                measurement.pteron(&pteron, &measured.pte)
-            };
-            let theirs = |_| measurement.peer(&python, &measured.gguf);
-            let (pteron, peer) = take_turns(rounds, ours, theirs)?;
-            report.add(&name, threads, &Turns { pteron, peer });
+            for path in arguments.paths_or_best() {
+                let shown = path.unwrap_or("best");
+                for measurement in arguments.measurements(&measured.gguf, &context, threads, path)? {
+                    let rounds = usize::from(arguments.rounds.unwrap_or(3));
+                    let ours = |round| {
+                        eprintln!("{name}, {shown}, {threads} threads: round {} of {rounds}", round + 1);
+                        measurement.pteron(&pteron, &measured.pte)
+                    };
+                    let theirs = |_| measurement.peer(&python, &measured.gguf);
+                    let (pteron, peer) = take_turns(rounds, ours, theirs)?;
+                    report.add((&name, shown, threads), &Turns { pteron, peer });
+                }
+            }
         }
     }
     match arguments.json {
@@ -119,7 +124,7 @@ impl Arguments {
     /// Positions that a program must have room for.
     fn positions(&self, context: &[usize]) -> usize {
         let deepest = context.iter().max().copied().unwrap_or(0);
-        self.prompt.max(deepest + self.new.unwrap_or(*DECODED.end()))
+        self.prompts.iter().copied().fold(deepest + self.new.unwrap_or(*DECODED.end()), usize::max)
     }
 
     /// Numbers of threads to measure with.
@@ -132,25 +137,41 @@ impl Arguments {
         }
     }
 
-    /// What is measured of a model whose weights are in `file`.
-    fn measurement<'a>(
+    /// Vector paths to hold both sides to; none for each one's choice.
+    fn paths_or_best(&self) -> Vec<Option<&str>> {
+        match self.paths.as_slice() {
+            [] => vec![None],
+            paths => paths.iter().map(|path| Some(path.as_str())).collect(),
+        }
+    }
+
+    /// What is measured of a model whose weights are in `file`: the first prompt with decode, each further one alone.
+    fn measurements<'a>(
         &'a self,
         file: &Path,
         context: &'a [usize],
         threads: usize,
-    ) -> Result<Measurement<'a>> {
-        Ok(Measurement {
+        path: Option<&'a str>,
+    ) -> Result<Vec<Measurement<'a>>> {
+        let decoded = self.new.map_or_else(|| tokens_worth_timing(file), Ok)?;
+        let measurement = |(at, &prompt): (usize, &usize)| Measurement {
             threads,
-            prompt: self.prompt,
-            new: self.new.map_or_else(|| tokens_worth_timing(file), Ok)?,
+            prompt,
+            new: if at == 0 { decoded } else { 0 },
             context,
             backend: self.backend.as_deref(),
             precision: &self.precision,
             lanes: &[],
-            path: None,
-        })
+            path,
+            // A prompt of a few tokens is over in milliseconds.
+            repeats: if prompt <= SHORT_PROMPT { 7 } else { 1 },
+        };
+        Ok(self.prompts.iter().enumerate().map(measurement).collect())
     }
 }
+
+/// The longest prompt that is over too soon to be timed once.
+const SHORT_PROMPT: usize = 96;
 
 /// Tokens that are decoded where nobody says how many.
 const DECODED: std::ops::RangeInclusive<usize> = 48..=192;

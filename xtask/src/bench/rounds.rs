@@ -21,6 +21,8 @@ pub(crate) struct Measurement<'a> {
     pub(crate) lanes: &'a [usize],
     /// The vector path that both sides are held to; each one's choice where there is none.
     pub(crate) path: Option<&'a str>,
+    /// How often a turn measures; the median counts.
+    pub(crate) repeats: usize,
 }
 
 /// What one side says of one turn; both print these names.
@@ -122,7 +124,7 @@ impl Measurement<'_> {
         let context: Vec<String> = self.context.iter().map(ToString::to_string).collect();
         command.args([
             "--repeats",
-            "1",
+            &self.repeats.to_string(),
             "--threads",
             &self.threads.to_string(),
             "--context",

@@ -16,6 +16,8 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct Row {
     model: String,
+    /// The vector path of both sides; `best` where each one chose.
+    path: String,
     phase: &'static str,
     threads: usize,
     /// Positions that were full before.
@@ -40,6 +42,7 @@ struct Row {
 #[derive(Serialize)]
 struct Load {
     model: String,
+    path: String,
     threads: usize,
     pteron_load: Option<String>,
     pteron_load_s: f64,
@@ -57,20 +60,21 @@ pub(crate) struct Turns {
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, model: &str, threads: usize, turns: &Turns) {
+    /// Adds what was measured of a model on a vector path with so many threads.
+    pub(crate) fn add(&mut self, place: (&str, &str, usize), turns: &Turns) {
         let prefill = |turns: &[Turn]| speeds(turns, |turn| Some(turn.prefill.as_ref()?.tok_s.median));
         let limits = median(&speeds(&turns.pteron, |turn| turn.matrix_limit_multiply_adds_s));
         let work = median(&speeds(&turns.pteron, |turn| turn.prefill.as_ref()?.multiply_adds_s));
         let fraction = work.zip(limits).map(|(work, limit)| work / limit);
         let (ours, theirs) = (prefill(&turns.pteron), prefill(&turns.peer));
         let peer_fraction = |part: f64, row: &Row| part / row.ratio;
-        if let Some(mut row) = Row::of(model, "prefill", threads, 0, &ours, &theirs) {
+        if let Some(mut row) = Row::of(place, "prefill", 0, &ours, &theirs) {
             row.limit_fraction = fraction;
             row.peer_limit_fraction = fraction.map(|part| peer_fraction(part, &row));
             row.prompt = turns.pteron.first().and_then(|turn| Some(turn.prefill.as_ref()?.tokens));
             self.rows.push(row);
         }
-        self.add_longest_prompt(model, threads, turns);
+        self.add_longest_prompt(place, turns);
         let read_limit = median(&speeds(&turns.pteron, |turn| turn.read_limit_bytes_s));
         let depths = turns.pteron.first().map(|turn| turn.decode.iter().map(|decode| decode.context));
         for depth in depths.into_iter().flatten() {
@@ -78,7 +82,7 @@ impl Report {
             let decode = |turns: &[Turn]| speeds(turns, |turn| Some(at(turn)?.tok_s.median));
             let (ours, theirs) = (decode(&turns.pteron), decode(&turns.peer));
             let bytes = turns.pteron.first().and_then(|turn| at(turn)?.bytes_per_token);
-            if let Some(mut row) = Row::of(model, "decode", threads, depth, &ours, &theirs) {
+            if let Some(mut row) = Row::of(place, "decode", depth, &ours, &theirs) {
                 let part =
                     bytes.zip(read_limit).map(|(bytes, limit)| bytes as f64 * row.pteron_tok_s / limit);
                 row.limit_fraction = part;
@@ -86,9 +90,14 @@ impl Report {
                 self.rows.push(row);
             }
         }
+        let (model, path, threads) = place;
+        if self.loads.iter().any(|load| (load.model.as_str(), load.path.as_str(), load.threads) == place) {
+            return;
+        }
         let peak = |turns: &[Turn]| turns.iter().filter_map(|turn| turn.peak_bytes).max();
         self.loads.push(Load {
             model: model.to_owned(),
+            path: path.to_owned(),
             threads,
             pteron_load: turns.pteron.first().and_then(|turn| turn.load.clone()),
             pteron_load_s: median(&speeds(&turns.pteron, |turn| Some(turn.load_s))).unwrap_or(0.0),
@@ -100,7 +109,7 @@ impl Report {
 
     /// The longest text that was read before decoding, where it is longer than the one of the prefill: what somebody
     /// waits for the first token.
-    fn add_longest_prompt(&mut self, model: &str, threads: usize, turns: &Turns) {
+    fn add_longest_prompt(&mut self, place: (&str, &str, usize), turns: &Turns) {
         let Some(first) = turns.pteron.first() else { return };
         let longest = first.decode.iter().map(|decode| decode.context).max().unwrap_or(0);
         if first.prefill.as_ref().is_some_and(|prefill| prefill.tokens >= longest) {
@@ -112,8 +121,7 @@ impl Report {
                 (decode.fill_s > 0.0).then(|| longest as f64 / decode.fill_s)
             })
         };
-        if let Some(mut row) = Row::of(model, "prefill", threads, 0, &fill(&turns.pteron), &fill(&turns.peer))
-        {
+        if let Some(mut row) = Row::of(place, "prefill", 0, &fill(&turns.pteron), &fill(&turns.peer)) {
             row.prompt = Some(longest);
             self.rows.push(row);
         }
@@ -127,6 +135,7 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let header = [
             "model",
+            "path",
             "phase",
             "prompt",
             "threads",
@@ -143,6 +152,7 @@ impl Report {
             let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{part:.2}"));
             lines.push([
                 row.model.clone(),
+                row.path.clone(),
                 row.phase.to_owned(),
                 row.prompt.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string()),
                 row.threads.to_string(),
@@ -157,6 +167,7 @@ impl Report {
         let mut text = aligned(&lines);
         let header = [
             "model",
+            "path",
             "threads",
             "weights",
             "pteron load s",
@@ -171,6 +182,7 @@ impl Report {
             };
             lines.push([
                 load.model.clone(),
+                load.path.clone(),
                 load.threads.to_string(),
                 load.pteron_load.clone().unwrap_or_default(),
                 format!("{:.2}", load.pteron_load_s),
@@ -186,9 +198,8 @@ impl Report {
 
 impl Row {
     fn of(
-        model: &str,
+        (model, path, threads): (&str, &str, usize),
         phase: &'static str,
-        threads: usize,
         context: usize,
         ours: &[f64],
         theirs: &[f64],
@@ -198,6 +209,7 @@ impl Row {
         let high = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
         Some(Row {
             model: model.to_owned(),
+            path: path.to_owned(),
             phase,
             threads,
             context,
@@ -268,7 +280,7 @@ mod tests {
             pteron: vec![turn(900.0, 40.0), turn(1000.0, 60.0), turn(1100.0, 50.0)],
             peer: vec![turn(500.0, 25.0)],
         };
-        report.add("tiny", 2, &turns);
+        report.add(("tiny", "avx2", 2), &turns);
         let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
         let [prefill, longest, decode] = [&json["rows"][0], &json["rows"][1], &json["rows"][2]];
         assert_eq!((&longest["prompt"], &longest["pteron_tok_s"]), (&1024.into(), &512.0.into()));

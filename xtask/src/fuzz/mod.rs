@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// How many targets run at a time, each in one process; what they print then goes to one file each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
+    /// Build in a fraction of the time, without AddressSanitizer and hardly optimised: whether every target builds and runs.
+    #[arg(long, conflicts_with = "build_only")]
+    quick: bool,
     /// Run nothing: put binaries, seeds and a `run.sh SECONDS` into this folder, for a machine of this kind without Rust.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["seconds", "jobs"])]
     build_only: Option<PathBuf>,
@@ -110,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     require_tools()?;
     let all = || Target::value_variants().iter().copied().filter(|&target| target != Target::Mlx).collect();
     let targets = if arguments.target.is_empty() { all() } else { arguments.target.clone() };
-    let binaries = build(&targets)?;
+    let binaries = build(&targets, arguments.quick)?;
     if let Some(destination) = &arguments.build_only {
         pack::pack(&targets, &binaries, destination)?;
         return Ok(Outcome::Good);
@@ -168,12 +171,15 @@ fn run_one(target: Target, binaries: &Path, seconds: u64, to_file: bool) -> Resu
 }
 
 /// Builds targets; the folder of their binaries.
-fn build(targets: &[Target]) -> Result<PathBuf> {
+fn build(targets: &[Target], quick: bool) -> Result<PathBuf> {
     let host = host()?;
     let folder = workspace::scratch().join("fuzz").join("target");
+    let (profile, how): (_, &[&str]) =
+        if quick { ("debug", &["--dev", "--sanitizer", "none"]) } else { ("release", &[]) };
     for &target in targets {
         let mut command = workspace::nightly();
         command.args(["fuzz", "build", "--fuzz-dir", "fuzz", "--target", &host, "--target-dir"]).arg(&folder);
+        command.args(how);
         if target == Target::Mlx {
             command.args(["--features", "mlx"]).env("MLX_PREFIX", mlx_setup::default_prefix()?);
         }
@@ -182,7 +188,7 @@ fn build(targets: &[Target]) -> Result<PathBuf> {
             return Err(Error::message(format!("the target `{}` cannot be built", target.name())));
         }
     }
-    Ok(folder.join(host).join("release"))
+    Ok(folder.join(host).join(profile))
 }
 
 /// What the nightly compiler calls this machine.

@@ -66,8 +66,22 @@ def page():
             "| --- | --- | --- |",
             *rows,
             "",
+            "## GGUF files",
+            "",
+            "Architectures (`general.architecture`) that are read; tiny files of each give the logits of transformers",
+            "(`conformance/make_gguf_families.py`, `conformance/make_checkpoints.py`). Mistral's and Mixtral's files say `llama`,",
+            "OLMo 3's `olmo2`. Blocks of type MXFP4 are not read yet.",
+            "",
+            ", ".join(f"`{name}`" for name in gguf_architectures()) + ".",
+            "",
         ]
     )
+
+
+def gguf_architectures():
+    """As the table of the reader has them."""
+    source = (PAGE.parent.parent / "crates/checkpoint/src/gguf/families.rs").read_text()
+    return sorted(name for name in re.findall(r'\bname: "([^"]+)"', source))
 
 
 def main():

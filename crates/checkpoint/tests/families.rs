@@ -1,5 +1,6 @@
 //! A tiny model of every family, as transformers saves it, against what transformers computes with it: whole prompts, chunks
-//! and single tokens, caches in the graph and outside, four bits. The set is packed by `conformance/make_families.py`.
+//! and single tokens, caches in the graph and outside, four bits; and GGUF files of the architectures that have them. The sets are
+//! packed by `conformance/make_families.py` and `conformance/make_gguf_families.py`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // whatever cannot be had fails its test
 
@@ -36,7 +37,11 @@ fn root() -> PathBuf {
 }
 
 fn cases() -> Vec<Case> {
-    let bytes = std::fs::read(root().join("conformance/families.zip")).unwrap();
+    cases_of("families.zip")
+}
+
+fn cases_of(set: &str) -> Vec<Case> {
+    let bytes = std::fs::read(root().join("conformance").join(set)).unwrap();
     let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
     let mut files: BTreeMap<String, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
     for at in 0..archive.len() {
@@ -87,7 +92,8 @@ fn options(kv: KvCache, chunk: usize) -> ExportOptions {
 }
 
 fn program(case: &Case, options: &ExportOptions) -> Program {
-    let opened = Checkpoint::open(case.folder.path());
+    let gguf = case.folder.path().join("model.gguf");
+    let opened = Checkpoint::open(if gguf.exists() { &gguf } else { case.folder.path() });
     let checkpoint = opened.unwrap_or_else(|error| panic!("{}: {error}", case.name));
     loaded(case, &checkpoint, options)
 }
@@ -130,12 +136,24 @@ fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
 
 #[test]
 fn every_family_computes_what_transformers_does() {
+    assert_right(&cases());
+}
+
+#[test]
+fn every_gguf_architecture_computes_what_transformers_does() {
+    let cases = cases_of("gguf-families.zip");
+    assert!(cases.len() >= 29, "{} cases", cases.len());
+    assert_right(&cases);
+}
+
+/// Asserts that logits are those of the cases, with both kinds of caches and in inputs of several lengths.
+fn assert_right(cases: &[Case]) {
     let mut wrong = Vec::new();
-    for case in cases() {
+    for case in cases {
         for kv in [KvCache::OffGraph, KvCache::InGraph] {
             for chunk in [case.prompt.len(), 5, 1] {
-                let program = program(&case, &options(kv, chunk));
-                let off = largest_difference(&all_logits(&case, &program, chunk), &case.logits);
+                let program = program(case, &options(kv, chunk));
+                let off = largest_difference(&all_logits(case, &program, chunk), &case.logits);
                 if off > case.tolerance {
                     wrong.push(format!("{}, {kv:?}, inputs of {chunk}: off by {off}", case.name));
                 }

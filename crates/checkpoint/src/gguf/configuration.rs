@@ -17,8 +17,9 @@ mod tests;
 const LOCAL_ROPE_BASE: f64 = 10_000.0;
 /// Every so many layers of Gemma 3 and 4 one is full, where a file does not say it by layer.
 const GEMMA_PATTERN: u64 = 6;
-/// Layers of Gemma 3 27B, whose queries alone are not scaled by the size of a head.
+/// Layers of Gemma 3 27B and of Gemma 2 27B, whose queries alone are not scaled by the size of a head.
 const GEMMA3_27B_LAYERS: u64 = 62;
+const GEMMA2_27B_LAYERS: u64 = 46;
 
 /// A configuration, and what weights need of it.
 #[derive(Debug)]
@@ -32,34 +33,25 @@ pub(super) struct Configuration {
 impl Configuration {
     /// Reads the metadata of a file of that architecture; what is wrong with it, in words.
     pub(super) fn read(file: &Parts, architecture: &str, family: Family) -> Result<Configuration, String> {
+        let row = family.0;
         let keys = Keys { file, metadata: file.metadata(), architecture };
-        let mut config = keys.common()?;
+        let mut config = keys.common(row.turns_a_part)?;
         let number = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0);
         let usual =
             Usual { family, head_dim: number("head_dim"), context: number("max_position_embeddings") };
         let remarks = usual.check(keys.metadata, architecture)?;
-        let model_type = match family {
-            // Mistral's files call themselves Llama; only the window tells.
-            Family::Llama if keys.integer("attention.sliding_window")?.is_some() => "mistral",
-            Family::Gemma3 => "gemma3_text",
-            Family::Gemma4 => "gemma4_text",
-            Family::Llama | Family::Qwen2 | Family::Qwen3 => architecture,
-        };
-        config.insert("model_type".into(), model_type.into());
-        if family != Family::Gemma4 {
+        config.insert("model_type".into(), row.model_type.into());
+        for &(from, to) in row.numbers {
+            if let Some(number) = keys.float(from)? {
+                config.insert(to.into(), number.into());
+            }
+        }
+        if row.model_type != "gemma4_text" {
             for key in ["attention.head_count_kv", "feed_forward_length"] {
                 keys.shared(key, &keys.by_layer(key)?.unwrap_or_default(), |_| true)?;
             }
         }
-        match family {
-            Family::Llama => {
-                config.insert("attention_bias".into(), keys.has("blk.0.attn_output.bias").into());
-                config.insert("mlp_bias".into(), keys.has("blk.0.ffn_down.bias").into());
-            }
-            Family::Qwen2 | Family::Qwen3 => {}
-            Family::Gemma3 => keys.gemma3(&mut config)?,
-            Family::Gemma4 => keys.gemma4(&mut config)?,
-        }
+        (row.finish)(&keys, &mut config)?;
         let count = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
         let heads = Heads { queries: count("num_attention_heads"), keys: count("num_key_value_heads") };
         Ok(Configuration { json: Value::Object(config), heads, remarks })
@@ -67,7 +59,7 @@ impl Configuration {
 }
 
 /// A file's metadata under the prefix of its architecture.
-struct Keys<'a> {
+pub(super) struct Keys<'a> {
     file: &'a Parts,
     metadata: Metadata<'a>,
     architecture: &'a str,
@@ -94,8 +86,25 @@ impl Keys<'_> {
         }
     }
 
-    fn has(&self, tensor: &str) -> bool {
+    /// Whether the file has a tensor of that name.
+    pub(super) fn has(&self, tensor: &str) -> bool {
         self.file.tensor(tensor).is_some()
+    }
+
+    /// A truth value; false where the file does not say it.
+    pub(super) fn flag(&self, key: &str) -> bool {
+        self.metadata.get(&self.key(key)).and_then(|value| value.as_bool()).unwrap_or(false)
+    }
+
+    /// Says which matrices have biases, by those that the first layer has.
+    pub(super) fn set_biases(&self, config: &mut Map<String, Value>, attention: &str, mlp: &str) {
+        config.insert(attention.into(), self.has("blk.0.attn_output.bias").into());
+        config.insert(mlp.into(), self.has("blk.0.ffn_down.bias").into());
+    }
+
+    /// Positions that are seen, where that is not all of them.
+    fn window(&self) -> Result<Option<u64>, String> {
+        Ok(self.integer("attention.sliding_window")?.filter(|&window| window > 0))
     }
 
     /// The number of layers, each of which has tensors: a number alone must not cost memory.
@@ -144,7 +153,7 @@ impl Keys<'_> {
     }
 
     /// What all families have.
-    fn common(&self) -> Result<Map<String, Value>, String> {
+    fn common(&self, turns_a_part: bool) -> Result<Map<String, Value>, String> {
         let embedding =
             self.file.tensor("token_embd.weight").ok_or("the tensor token_embd.weight is missing")?;
         let hidden = self.needed("embedding_length")?;
@@ -161,8 +170,10 @@ impl Keys<'_> {
             Some(size) => size,
             None => hidden.checked_div(heads).unwrap_or(0),
         };
+        let turned = self.integer("rope.dimension_count")?.filter(|&size| turns_a_part && size <= head_dim);
         for key in ["attention.value_length", "rope.dimension_count"] {
             match self.integer(key)? {
+                Some(size) if turned == Some(size) && key == "rope.dimension_count" => {}
                 Some(size) if size != head_dim => {
                     let key = self.key(key);
                     return Err(format!(
@@ -183,16 +194,17 @@ impl Keys<'_> {
         set("head_dim", head_dim.into());
         set("max_position_embeddings", self.needed("context_length")?.into());
         set("tie_word_embeddings", (!self.has("output.weight")).into());
-        for (from, to) in [
-            ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-            ("rope.freq_base", "rope_theta"),
-            ("final_logit_softcapping", "final_logit_softcapping"),
-        ] {
+        for (from, to) in
+            [("attention.layer_norm_rms_epsilon", "rms_norm_eps"), ("rope.freq_base", "rope_theta")]
+        {
             if let Some(number) = self.float(from)? {
                 set(to, number.into());
             }
         }
-        if let Some(window) = self.integer("attention.sliding_window")? {
+        if let Some(turned) = turned {
+            set("partial_rotary_factor", (turned as f64 / (head_dim as f64).max(1.0)).into());
+        }
+        if let Some(window) = self.window()? {
             set("sliding_window", window.into());
         }
         if let Some(scaling) = self.rope_scaling()? {
@@ -205,12 +217,18 @@ impl Keys<'_> {
         Ok(config)
     }
 
+    /// All numbers of a tensor, where the file has it.
+    fn floats(&self, tensor: &str) -> Result<Option<Vec<f32>>, String> {
+        let Some(found) = self.file.find(tensor) else { return Ok(None) };
+        let mut numbers = vec![0.0; found.tensor.elements()];
+        let whole = 0..numbers.len();
+        self.file.decode(found, whole, &mut numbers).map_err(|error| error.to_string())?;
+        Ok(Some(numbers))
+    }
+
     /// How rope frequencies are changed: by a divisor each, or by one factor.
     fn rope_scaling(&self) -> Result<Option<Value>, String> {
-        if let Some(found) = self.file.find("rope_freqs.weight") {
-            let mut divisors = vec![0.0; found.tensor.elements()];
-            let whole = 0..divisors.len();
-            self.file.decode(found, whole, &mut divisors).map_err(|error| error.to_string())?;
+        if let Some(divisors) = self.floats("rope_freqs.weight")? {
             if let Some(factor) = self.rope_factor()?.filter(|&factor| factor != 1.0 && factor != 0.0) {
                 return Err(format!(
                     "{:?} is {factor} beside the tensor rope_freqs.weight; both at once are not supported",
@@ -265,8 +283,8 @@ impl Keys<'_> {
         Ok(Value::Object(scaling))
     }
 
-    /// Which layers slide, as `layer_types`.
-    fn layer_types(&self) -> Result<Vec<bool>, String> {
+    /// Which layers slide; every so many one does not, where the file does not say it by layer.
+    fn layer_types(&self, usual: u64) -> Result<Vec<bool>, String> {
         let (layers, name) = (self.layers()?, self.key("attention.sliding_window_pattern"));
         let wrong = || format!("{name:?} is neither a number nor a list of {layers} truth values");
         match self.metadata.get(&name) {
@@ -275,35 +293,141 @@ impl Keys<'_> {
             }
             Some(Stored::Array(_)) => Err(wrong()),
             pattern => {
-                let pattern = pattern.map_or(Some(GEMMA_PATTERN), |pattern| pattern.as_u64());
+                let pattern = pattern.map_or(Some(usual), |pattern| pattern.as_u64());
                 let pattern = pattern.filter(|&pattern| pattern > 0).ok_or_else(wrong)?;
                 Ok((1..=layers as u64).map(|layer| !layer.is_multiple_of(pattern)).collect())
             }
         }
     }
 
-    fn gemma3(&self, config: &mut Map<String, Value>) -> Result<(), String> {
-        let sliding = self.layer_types()?;
-        config.insert("layer_types".into(), named(&sliding));
-        let local = self.float("rope.freq_base_swa")?.unwrap_or(LOCAL_ROPE_BASE);
-        config.insert("rope_local_base_freq".into(), local.into());
-        // As llama.cpp has it: the file does not say.
+    /// Mistral's and Mixtral's files call themselves Llama.
+    pub(super) fn llama(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let has_experts = self.integer("expert_count")?.is_some_and(|count| count > 0);
+        if self.has("blk.0.ffn_gate_inp.weight") && !has_experts {
+            return Err(format!(
+                "the tensor blk.0.ffn_gate_inp.weight chooses among experts, and {:?} does not say how many",
+                self.key("expert_count")
+            ));
+        }
+        if has_experts {
+            config.insert("model_type".into(), "mixtral".into());
+            return self.experts(config);
+        }
+        self.set_biases(config, "attention_bias", "mlp_bias");
+        if self.window()?.is_some() {
+            config.insert("model_type".into(), "mistral".into());
+        }
+        Ok(())
+    }
+
+    /// How many experts there are, how many a token goes to, and how wide they are.
+    pub(super) fn experts(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let count = self.needed("expert_count")?;
+        for key in ["num_experts", "num_local_experts"] {
+            config.insert(key.into(), count.into());
+        }
+        config.insert("num_experts_per_tok".into(), self.needed("expert_used_count")?.into());
+        for (from, to) in [
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+            ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ] {
+            if let Some(size) = self.integer(from)? {
+                config.insert(to.into(), size.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// What scores are divided by the root of: as llama.cpp has it where the file does not say it, which for one of the sizes
+    /// is not the size of a head.
+    fn score_scalar(&self, config: &Map<String, Value>, odd_layers: u64) -> Result<Value, String> {
         let number = |key: &str| config.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let scalar = match self.float("attention.scale")? {
+        Ok(match self.float("attention.scale")? {
             Some(scale) if scale > 0.0 => json!((scale * scale).recip()),
             Some(scale) => return Err(format!("{:?} is {scale}", self.key("attention.scale"))),
-            None if number("num_hidden_layers") == GEMMA3_27B_LAYERS => {
+            None if number("num_hidden_layers") == odd_layers => {
                 number("hidden_size").checked_div(number("num_attention_heads")).unwrap_or(0).into()
             }
             None => number("head_dim").into(),
+        })
+    }
+
+    pub(super) fn gemma2(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let scalar = self.score_scalar(config, GEMMA2_27B_LAYERS)?;
+        config.insert("query_pre_attn_scalar".into(), scalar);
+        Ok(())
+    }
+
+    /// Divisors for short texts and for long ones.
+    pub(super) fn phi3(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let (Some(short), Some(long)) =
+            (self.floats("rope_factors_short.weight")?, self.floats("rope_factors_long.weight")?)
+        else {
+            return Ok(());
         };
+        let original = self.needed("rope.scaling.original_context_length")?;
+        config.insert("original_max_position_embeddings".into(), original.into());
+        let mut scaling = json!({"rope_type": "longrope", "short_factor": short, "long_factor": long});
+        if let Some(factor) = self.float("rope.scaling.attn_factor")? {
+            scaling["attention_factor"] = factor.into();
+        }
+        config.insert("rope_scaling".into(), scaling);
+        Ok(())
+    }
+
+    /// OLMo 3's files call themselves OLMo 2; only the window tells.
+    pub(super) fn olmo2(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        config.insert("attention_bias".into(), self.has("blk.0.attn_output.bias").into());
+        if self.window()?.is_none() {
+            return Ok(());
+        }
+        config.insert("model_type".into(), "olmo3".into());
+        config.insert("layer_types".into(), named(&self.layer_types(4)?));
+        let theta = config.remove("rope_theta").unwrap_or_else(|| 500_000.0.into());
+        let mut full = match config.remove("rope_scaling") {
+            Some(Value::Object(scaling)) => scaling,
+            _ => Map::from_iter([("rope_type".to_owned(), "default".into())]),
+        };
+        full.insert("rope_theta".into(), theta.clone());
+        let local = self.float("rope.freq_base_swa")?.map_or(theta, Value::from);
+        let local = json!({"rope_type": "default", "rope_theta": local});
+        config.insert("rope_parameters".into(), json!({"full_attention": full, "sliding_attention": local}));
+        Ok(())
+    }
+
+    pub(super) fn exaone4(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let slides = match self.window()? {
+            Some(_) => self.layer_types(4)?,
+            None => vec![false; self.layers()?],
+        };
+        config.entry("sliding_window").or_insert(Value::Null);
+        config.insert("layer_types".into(), named(&slides));
+        Ok(())
+    }
+
+    pub(super) fn gpt_oss(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        self.experts(config)?;
+        config.insert("attention_bias".into(), self.has("blk.0.attn_q.bias").into());
+        // As published, which files do not say.
+        if let Some(Value::Object(scaling)) = config.get_mut("rope_scaling") {
+            scaling.insert("truncate".into(), false.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn gemma3(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let sliding = self.layer_types(GEMMA_PATTERN)?;
+        config.insert("layer_types".into(), named(&sliding));
+        let local = self.float("rope.freq_base_swa")?.unwrap_or(LOCAL_ROPE_BASE);
+        config.insert("rope_local_base_freq".into(), local.into());
+        let scalar = self.score_scalar(config, GEMMA3_27B_LAYERS)?;
         config.insert("query_pre_attn_scalar".into(), scalar);
         Ok(())
     }
 
     /// Full layers are the main case of Gemma 4's keys, sliding ones have keys of their own.
-    fn gemma4(&self, config: &mut Map<String, Value>) -> Result<(), String> {
-        let sliding = self.layer_types()?;
+    pub(super) fn gemma4(&self, config: &mut Map<String, Value>) -> Result<(), String> {
+        let sliding = self.layer_types(GEMMA_PATTERN)?;
         let shared_layers = self.integer("attention.shared_kv_layers")?.unwrap_or(0) as usize;
         let first_shared = sliding.len().saturating_sub(shared_layers);
         if let Some(kv_heads) = self.by_layer("attention.head_count_kv")? {

@@ -7,7 +7,6 @@ use pteron_gguf::{Metadata, Value};
 
 use super::names::Family;
 use crate::left_out::shown as shown_name;
-use Family::{Gemma3, Gemma4, Llama, Qwen2, Qwen3};
 
 /// Keys that `configuration` reads in files of every family.
 const READ: &[&str] = &[
@@ -33,20 +32,6 @@ const READ: &[&str] = &[
     "rope.scaling.yarn_log_multiplier",
 ];
 
-/// Keys that it reads in files of some.
-const READ_BY: &[(&str, &[Family])] = &[
-    ("attention.key_length_swa", &[Gemma4]),
-    ("attention.scale", &[Gemma3]),
-    ("attention.shared_kv_layers", &[Gemma4]),
-    ("attention.sliding_window", &[Llama, Gemma3, Gemma4]),
-    ("attention.sliding_window_pattern", &[Gemma3, Gemma4]),
-    ("attention.value_length_swa", &[Gemma4]),
-    ("embedding_length_per_layer_input", &[Gemma4]),
-    ("final_logit_softcapping", &[Gemma3, Gemma4]),
-    ("rope.dimension_count_swa", &[Gemma4]),
-    ("rope.freq_base_swa", &[Gemma3, Gemma4]),
-];
-
 /// Keys that say what is said elsewhere, or what these families have no use for.
 const IDLE: &[&str] = &[
     "attention.layer_norm_epsilon",
@@ -59,6 +44,19 @@ const IDLE: &[&str] = &[
 
 /// Keys of experts beside their number: they mean nothing where there are none.
 const OF_EXPERTS: [&str; 4] = ["expert_", "experts_", "moe_", "interleave_moe_"];
+
+/// Those that change what is computed where there are some, each with the numbers that change nothing.
+const MEANINGFUL_TO_EXPERTS: &[(&str, &[f64])] = &[
+    ("expert_gating_func", &[0.0, 1.0]),
+    ("expert_group_count", &[0.0, 1.0]),
+    ("expert_group_used_count", &[0.0, 1.0]),
+    ("expert_shared_count", &[0.0]),
+    ("expert_shared_feed_forward_length", &[0.0]),
+    ("expert_weights_scale", &[0.0, 1.0]),
+    ("interleave_moe_layer_step", &[0.0, 1.0]),
+    ("leading_dense_block_count", &[0.0]),
+    ("moe_every_n_layers", &[0.0, 1.0]),
+];
 
 /// Keys that change what is computed, each with the numbers that change nothing; truth values count as 0 and 1.
 const MEANINGFUL: &[(&str, &[f64])] = &[
@@ -122,18 +120,15 @@ pub(super) struct Usual {
 
 impl Usual {
     fn is_read(&self, key: &str) -> bool {
-        let by_family =
-            |&(read, families): &(&str, &[Family])| read == key && families.contains(&self.family);
-        READ.contains(&key) || READ_BY.iter().any(by_family)
+        let row = self.family.0;
+        READ.contains(&key) || row.read.contains(&key) || row.numbers.iter().any(|(read, _)| *read == key)
     }
 
     /// Whether a number under a key says what is done anyway.
     fn is_neutral(&self, key: &str, number: f64, neutral: &[f64]) -> bool {
-        let scale = match self.family {
-            // Its queries are normed, and not scaled.
-            Gemma4 => 1.0,
-            Llama | Qwen2 | Qwen3 | Gemma3 => (self.head_dim as f64).sqrt().recip(),
-        };
+        // The queries of Gemma 4 are normed, and not scaled.
+        let is_scaled = self.family.0.model_type != "gemma4_text";
+        let scale = if is_scaled { (self.head_dim as f64).sqrt().recip() } else { 1.0 };
         neutral.contains(&number)
             || key == "attention.scale" && (number / scale - 1.0).abs() < 1e-4
             || key == "attention.sliding_window" && number >= self.context as f64
@@ -143,11 +138,14 @@ impl Usual {
     /// not known.
     pub(super) fn check(&self, metadata: Metadata<'_>, architecture: &str) -> Result<Vec<String>, String> {
         let mut unknown = Vec::new();
+        let count = metadata.integer(&format!("{architecture}.expert_count")).ok().flatten();
+        let has_experts = count.is_some_and(|count| count > 0);
         for (full, value) in metadata.iter() {
             let Some(key) = full.strip_prefix(architecture).and_then(|rest| rest.strip_prefix('.')) else {
                 continue;
             };
-            let row = MEANINGFUL.iter().find(|(meaningful, _)| *meaningful == key);
+            let to_experts = if has_experts { MEANINGFUL_TO_EXPERTS } else { &[] };
+            let row = MEANINGFUL.iter().chain(to_experts).find(|(meaningful, _)| *meaningful == key);
             let neutral = row.map(|&(_, neutral)| neutral);
             let of_part = PARTS.iter().any(|part| key.starts_with(part)).then_some(&[0.0][..]);
             match neutral.or(of_part) {
@@ -159,7 +157,7 @@ impl Usual {
                         shown(&value)
                     ));
                 }
-                None if OF_EXPERTS.iter().any(|start| key.starts_with(start)) => {}
+                None if !has_experts && OF_EXPERTS.iter().any(|start| key.starts_with(start)) => {}
                 None => unknown.push(full),
             }
         }

@@ -16,6 +16,7 @@
 //! all have, and those keys in `keys`.
 
 mod configuration;
+mod families;
 mod keys;
 mod names;
 mod parts;
@@ -33,7 +34,7 @@ use pteron_models::architectures::family;
 
 use crate::{Checkpoint, CheckpointError, Origin};
 use configuration::Configuration;
-use names::{Family, KNOWN};
+use names::Family;
 use parts::Parts;
 pub use parts::files;
 pub(crate) use parts::is_later_part;
@@ -49,7 +50,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let known = || CheckpointError::Architecture {
         path: path.to_owned(),
         name: name.to_owned(),
-        known: KNOWN.join(", "),
+        known: names::known(),
     };
     let names = Family::of(name).ok_or_else(known)?;
     let wrong = |problem: String| CheckpointError::configuration(path, problem);

@@ -12,7 +12,7 @@ use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource, enco
 use pteron_tensor::DType;
 use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, packed};
 
-use super::names::{Family, is_rope};
+use super::names::{Family, Place, is_rope};
 use super::parts::{Found, Parts};
 
 /// Bytes of blocks taken apart at a time, and a little more where rows have to be moved.
@@ -74,10 +74,19 @@ impl GgufWeights {
 
     /// The tensor of that name, in that shape and of a type that is read.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<(Found<'_>, BlockFormat), WeightError> {
-        let found = self.family.tensor_name(name).and_then(|stored| self.parts.find(&stored));
-        let found = found.ok_or_else(|| WeightError::Missing { name: self.both_names(name) })?;
+        let place = self.family.place(name);
+        let found = place.as_ref().and_then(|place| self.parts.find(&place.tensor));
+        let (Some(place), Some(found)) = (place, found) else {
+            return Err(WeightError::Missing { name: self.both_names(name) });
+        };
         let tensor = found.tensor;
-        if tensor.shape() != shape {
+        let stored = as_matrix(tensor.shape());
+        let wanted = as_matrix(shape);
+        let fits = match place.of {
+            [] => stored == wanted,
+            _ => stored.1 == wanted.1 && self.first_row(name, &place, stored.0, wanted.0).is_some(),
+        };
+        if !fits {
             let (name, found) = (self.both_names(name), tensor.shape().to_vec());
             return Err(WeightError::Shape { name, found, wanted: shape.to_vec() });
         }
@@ -91,6 +100,21 @@ impl GgufWeights {
         }
     }
 
+    /// The first row of a module that has a tensor together with others; nothing where they do not fill it.
+    fn first_row(&self, name: &str, place: &Place, stored: usize, own: usize) -> Option<usize> {
+        let Heads { queries, keys } = self.heads;
+        let parts = |module: &str| match (module.ends_with("q_proj"), module.starts_with("self_attn.")) {
+            (true, _) => queries,
+            (false, true) => keys,
+            (false, false) => 1,
+        };
+        let (module, _) = name.rsplit_once('.')?;
+        let (own_parts, all) = (parts(module.rsplit_once("layers.")?.1.split_once('.')?.1), place.of);
+        let unit = own.checked_div(own_parts).filter(|unit| unit * own_parts == own)?;
+        let rows = |modules: &[&str]| modules.iter().map(|module| parts(module)).sum::<usize>() * unit;
+        (rows(all) == stored).then(|| rows(place.before))
+    }
+
     /// A weight's name, with its name in the file.
     fn both_names(&self, name: &str) -> String {
         match self.family.tensor_name(name) {
@@ -101,16 +125,21 @@ impl GgufWeights {
 
     /// Where the rows of a weight lie in the file.
     fn rows(&self, name: &str, shape: &[usize]) -> Result<Rows, WeightError> {
-        let rows = shape.first().copied().unwrap_or(1);
+        let (rows, _) = as_matrix(shape);
         if !self.family.pairs_rows(name) {
-            return Ok(Rows { head: None });
+            let place = self.family.place(name).filter(|place| !place.of.is_empty());
+            let first = place.and_then(|place| {
+                let (stored, _) = as_matrix(self.parts.tensor(&place.tensor)?.shape());
+                self.first_row(name, &place, stored, rows)
+            });
+            return Ok(Rows { first: first.unwrap_or(0), head: None });
         }
         let heads = if name.contains(".q_proj.") { self.heads.queries } else { self.heads.keys };
         if heads == 0 || !rows.is_multiple_of(heads) || !(rows / heads).is_multiple_of(2) {
             let problem = format!("{rows} rows are not {heads} heads of neighbouring pairs");
             return Err(WeightError::Read { name: name.to_owned(), problem });
         }
-        Ok(Rows { head: Some(rows / heads) })
+        Ok(Rows { first: 0, head: Some(rows / heads) })
     }
 
     fn read_error(&self, name: &str, problem: impl ToString) -> WeightError {
@@ -121,6 +150,8 @@ impl GgufWeights {
 /// Where the rows of a weight lie in the file.
 #[derive(Clone, Copy)]
 struct Rows {
+    /// Rows of other weights before them.
+    first: usize,
     /// Rows of a head, where they lie in neighbouring pairs.
     head: Option<usize>,
 }
@@ -129,10 +160,19 @@ impl Rows {
     /// The place in the file of a row as published: row `i` of the first half of a head and row `i` of the second are
     /// neighbours there.
     fn stored(self, row: usize) -> usize {
-        let Some(size) = self.head else { return row };
+        let Some(size) = self.head else { return self.first + row };
         let (head, within) = (row / size, row % size);
         let half = size / 2;
         head * size + within % half * 2 + within / half
+    }
+}
+
+/// Rows and columns: a vector and one row are a column, and of several matrices the rows lie behind each other.
+fn as_matrix(shape: &[usize]) -> (usize, usize) {
+    match shape {
+        [1, len] | [len] => (*len, 1),
+        [rows @ .., columns] => (rows.iter().product(), *columns),
+        [] => (1, 1),
     }
 }
 
@@ -166,7 +206,7 @@ impl WeightSource for GgufWeights {
         while done < out.len() {
             let at = elements.start + done;
             let (start, len) = match rows.head {
-                None => (at, out.len() - done),
+                None => (rows.first * columns + at, out.len() - done),
                 Some(_) => {
                     let within = at % columns;
                     let len = (out.len() - done).min(columns - within);
@@ -202,10 +242,11 @@ impl WeightSource for GgufWeights {
         let step = (CHUNK_BYTES / row_bytes.max(1)).max(1).next_multiple_of(rows.head.unwrap_or(1));
         for start in (0..count).step_by(step) {
             let chunk = start..count.min(start + step);
+            let first = rows.first + start;
             let blocks = self
-                .bytes(found, chunk.start * row_bytes..chunk.end * row_bytes)
+                .bytes(found, first * row_bytes..(first + chunk.len()) * row_bytes)
                 .map_err(|error| refused(&error))?;
-            let row = |at: usize| &blocks[(rows.stored(start + at) - start) * row_bytes..][..row_bytes];
+            let row = |at: usize| &blocks[(rows.stored(start + at) - first) * row_bytes..][..row_bytes];
             let parts = over_rows(chunk.len(), threads_for(chunk.len() * columns), |range| {
                 repacked(format, packing, part, columns, range.map(row))
             });
@@ -282,11 +323,11 @@ mod tests {
 
     #[test]
     fn neighbours_come_from_both_halves_of_a_head() {
-        let rows = Rows { head: Some(6) };
+        let rows = Rows { first: 0, head: Some(6) };
         // Two heads: the file has rows 0 3 1 4 2 5 of each.
         let file = [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11];
         let published: Vec<usize> = (0..12).map(|row| file[rows.stored(row)]).collect();
         assert_eq!(published, (0..12).collect::<Vec<_>>());
-        assert_eq!(Rows { head: None }.stored(7), 7);
+        assert_eq!(Rows { first: 4, head: None }.stored(7), 11);
     }
 }

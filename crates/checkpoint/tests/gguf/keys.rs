@@ -21,7 +21,6 @@ fn with_keys(keys: &[(&str, Value<'static>)]) -> Writer {
 #[test]
 fn keys_that_change_the_model_and_are_not_honoured_are_errors() {
     let cases = [
-        ("llama.expert_count", Value::U32(8)),
         ("llama.attention.scale", Value::F32(0.5)),
         ("llama.logit_scale", Value::F32(0.25)),
         ("llama.residual_scale", Value::F32(0.25)),
@@ -40,6 +39,19 @@ fn keys_that_change_the_model_and_are_not_honoured_are_errors() {
         let error =
             open(&with_keys(&[(key, value)]).finish()).err().unwrap_or_else(|| panic!("{key} passes"));
         assert!(error.to_string().contains(key), "{error}");
+    }
+    let experts = [("llama.expert_count", Value::U32(8)), ("llama.expert_used_count", Value::U32(2))];
+    let error = open(&with_keys(&experts[..1]).finish()).err().unwrap().to_string();
+    assert!(error.contains("llama.expert_used_count"), "{error}");
+    for (key, value) in [
+        ("llama.expert_gating_func", Value::U32(2)),
+        ("llama.expert_weights_scale", Value::F32(2.5)),
+        ("llama.expert_group_count", Value::U32(4)),
+        ("llama.leading_dense_block_count", Value::U32(1)),
+    ] {
+        let error = open(&with_keys(&[experts[0], experts[1], (key, value)]).finish()).err().unwrap();
+        assert!(error.to_string().contains(key), "{error}");
+        assert!(open(&with_keys(&[(key, value)]).finish()).is_ok(), "{key} means nothing without experts");
     }
     let mut labels = with_keys(&[]);
     let texts = [Value::String(b"yes"), Value::String(b"no")];

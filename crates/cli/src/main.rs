@@ -19,7 +19,6 @@ mod log;
 mod mlx;
 mod output;
 mod rewrite;
-mod speech;
 mod talk;
 mod tensors;
 mod usage;

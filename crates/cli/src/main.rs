@@ -19,6 +19,7 @@ mod log;
 mod mlx;
 mod output;
 mod rewrite;
+mod serving;
 mod talk;
 mod tensors;
 mod usage;

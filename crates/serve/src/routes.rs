@@ -338,7 +338,9 @@ async fn embeddings(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
     let mut fields = connection::fields(request, shared).await?;
     let name = model_name(&shared.pool, fields.text("model")?)?;
     let known = shared.pool.find(&name).ok_or_else(|| ApiError::unknown_model(&name))?.name;
-    Err(ApiError::unsupported("model", format!("the model {known} gives no embeddings")))
+    // Not a wrong request: clients that look for what there is take it for nothing.
+    let message = format!("the model {known} gives no embeddings");
+    Err(ApiError::new(StatusCode::NOT_FOUND, message).at("model").code("no_embeddings"))
 }
 
 /// A listener, and what it hears. Who waits for the whole answer reads as fast as it is written.

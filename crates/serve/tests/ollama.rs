@@ -201,6 +201,6 @@ fn models_are_listed_shown_and_told_to_stay_or_go() {
     let embed = post(server.address, "/api/embed", &json!({"model": "tiny", "input": "a"}));
     assert_eq!(
         (embed.status, embed.json()["error"].as_str().unwrap().contains("no embeddings")),
-        (400, true)
+        (404, true)
     );
 }

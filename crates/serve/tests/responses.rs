@@ -16,8 +16,8 @@ fn body(more: Value) -> Value {
 /// The events of a stream, each of which has its name twice and its number.
 fn events(reply: &Reply) -> Vec<Value> {
     let names: Vec<&str> = reply.body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
-    let data = reply.body.lines().filter_map(|line| line.strip_prefix("data: "));
-    let events: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let (events, last) = reply.events();
+    assert_eq!(last, "[DONE]");
     assert_eq!(events.len(), names.len(), "nothing but events");
     for (number, (event, name)) in events.iter().zip(&names).enumerate() {
         assert_eq!((&event["type"], &event["sequence_number"]), (&json!(name), &json!(number)));

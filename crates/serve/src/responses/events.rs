@@ -4,7 +4,7 @@
 use crate::answer::{Piece, Says, Usage};
 use crate::asked::Asked;
 use crate::error::ApiError;
-use crate::reply::fresh;
+use crate::reply::{DONE, fresh};
 use crate::wire::Wire;
 use bytes::Bytes;
 use pteron_llm::tools::ToolCall;
@@ -230,13 +230,13 @@ impl Wire for Writer {
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
         let status = self.status();
         let response = json!({"response": self.response(status, Some(usage), None)});
-        vec![self.event(&format!("response.{status}"), response)]
+        vec![self.event(&format!("response.{status}"), response), DONE]
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Bytes> {
         let mut events = self.close("incomplete");
         let response = json!({"response": self.response("failed", None, Some(error))});
-        events.push(self.event("response.failed", response));
+        events.extend([self.event("response.failed", response), DONE]);
         events
     }
 

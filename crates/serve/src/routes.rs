@@ -10,7 +10,7 @@ use crate::models::{Model, Models, OpenError};
 use crate::server::Shared;
 use crate::stream::{ReplyBody, Stream, Wanted};
 use crate::wire::wire_of;
-use crate::{anthropic, chat, completion, text};
+use crate::{anthropic, chat, completion, page, text};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
@@ -39,12 +39,13 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
 async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply, ApiError> {
     check_host(shared, &request)?;
     let path = request.uri().path().to_owned();
-    if path != "/health" {
+    if path != "/health" && path != "/" {
         check_key(shared, &request)?;
     }
     let get = request.method() == Method::GET || request.method() == Method::HEAD;
     let post = request.method() == Method::POST;
     match path.as_str() {
+        "/" if get => Ok(the_page()),
         "/health" if get => health(shared),
         "/v1/models" if get => Ok(json_reply(&list(&*shared.models))),
         "/metrics" if get => {
@@ -57,7 +58,8 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply
         "/v1/messages/count_tokens" if post => look(shared, request, anthropic::count).await,
         "/tokenize" if post => look(shared, request, text::tokenize).await,
         "/apply-template" if post => look(shared, request, text::apply_template).await,
-        "/health"
+        "/"
+        | "/health"
         | "/v1/models"
         | "/metrics"
         | "/v1/chat/completions"
@@ -76,6 +78,13 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply
             }
         },
     }
+}
+
+/// What people see; it asks for a key itself.
+fn the_page() -> Reply {
+    let mut reply = reply(StatusCode::OK, "text/html; charset=utf-8", page::PAGE.to_owned());
+    reply.headers_mut().extend(page::headers());
+    reply
 }
 
 fn health(shared: &Shared) -> Result<Reply, ApiError> {

@@ -52,6 +52,8 @@ pub struct Answer {
     pub text: String,
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// The stop string that ended it.
+    pub stop: Option<String>,
     /// What it took.
     pub stats: Stats,
 }

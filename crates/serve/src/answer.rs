@@ -12,6 +12,8 @@ pub(crate) struct Piece {
     pub(crate) says: Says,
     /// The tokens behind it, where their likelihoods are asked for.
     pub(crate) likelihoods: Vec<Likelihood>,
+    /// The stop string that ended the answer.
+    pub(crate) stop: Option<String>,
 }
 
 /// What a piece is.
@@ -131,9 +133,15 @@ impl Answers {
                 };
                 let likelihoods = std::mem::take(&mut growing.likelihoods);
                 if !likelihoods.is_empty() {
-                    pieces.push(Piece { answer, says: Says::Content(String::new()), likelihoods });
+                    pieces.push(Piece {
+                        answer,
+                        says: Says::Content(String::new()),
+                        likelihoods,
+                        stop: None,
+                    });
                 }
-                pieces.push(Piece { answer, says: Says::End(reason), likelihoods: Vec::new() });
+                let stop = whole.stop;
+                pieces.push(Piece { answer, says: Says::End(reason), likelihoods: Vec::new(), stop });
                 Ok(pieces)
             }
         }
@@ -161,7 +169,7 @@ impl Growing {
                 Says::Content(_) => std::mem::take(&mut self.likelihoods),
                 _ => Vec::new(),
             };
-            pieces.push(Piece { answer, says, likelihoods });
+            pieces.push(Piece { answer, says, likelihoods, stop: None });
         }
         pieces
     }

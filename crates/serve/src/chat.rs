@@ -4,6 +4,7 @@ use crate::asked::{self, Asked, MOST_LIKELIEST, Shape};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Model;
+use crate::schema::closed;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::tools::{Reader, ToolChoice, ToolForm, call_schema, marks};
 use pteron_llm::{Prompt, Voice, read_messages};
@@ -86,7 +87,7 @@ fn likeliest(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
 }
 
 pub(crate) fn constraint(model: &Model, schema: &Value, name: &str) -> Result<Constraint, ApiError> {
-    Constraint::json_schema(&model.voice.tokenizer, schema)
+    Constraint::json_schema(&model.voice.tokenizer, &closed(schema))
         .map_err(|error| ApiError::parameter(name, error.to_string()))
 }
 

@@ -171,6 +171,7 @@ const fn about(
 
 fn about_route(route: &Route) -> About {
     match route.path {
+        "/" => about("A page to chat with.", &[], &[]),
         "/health" => about("Whether the server takes requests.", &[], &[]),
         "/metrics" => about("Figures, as Prometheus reads them.", &[], &[]),
         "/openapi.json" => about("This description.", &[], &[]),
@@ -233,6 +234,7 @@ fn operation(route: &Route) -> Value {
         Value::Object(content)
     };
     let good = match route.endpoint {
+        Endpoint::Page => text("text/html"),
         Endpoint::Metrics => text("text/plain"),
         Endpoint::Speak(_) => json!({"application/json": {}, "text/event-stream": {}}),
         Endpoint::OllamaSpeak(_) => json!({"application/json": {}, "application/x-ndjson": {}}),

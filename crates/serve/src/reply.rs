@@ -93,7 +93,7 @@ impl Writer {
 
     /// The chunk of a piece.
     fn piece_chunk(&mut self, piece: Piece) -> Value {
-        let Piece { answer, says, likelihoods } = piece;
+        let Piece { answer, says, likelihoods, .. } = piece;
         let told = self.told(answer, &likelihoods);
         let reason = match says {
             Says::End(reason) => Value::from(reason),
@@ -216,7 +216,7 @@ impl Wire for Writer {
 
     fn whole(&mut self, pieces: Vec<Piece>, usage: Usage) -> Value {
         let mut answers: Vec<Whole> = (0..self.offsets.len()).map(|_| Whole::default()).collect();
-        for Piece { answer, says, likelihoods } in pieces {
+        for Piece { answer, says, likelihoods, .. } in pieces {
             let Some(whole) = answers.get_mut(answer) else { continue };
             whole.likelihoods.extend(likelihoods);
             match says {

@@ -11,7 +11,7 @@ use crate::pool::{Held, Pool};
 use crate::server::Shared;
 use crate::stream::{Events, ReplyBody, Stream, Wanted, buffer};
 use crate::wire::wire_of;
-use crate::{anthropic, audio, chat, completion, connection, ollama, openapi, origin, responses, text};
+use crate::{anthropic, audio, chat, completion, connection, ollama, openapi, origin, page, responses, text};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
@@ -30,6 +30,8 @@ type Look = fn(Fields, &Model) -> Result<Value, ApiError>;
 /// What is done at a path.
 #[derive(Clone, Copy)]
 pub(crate) enum Endpoint {
+    /// The page for people.
+    Page,
     Health,
     Metrics,
     Description,
@@ -66,7 +68,8 @@ const fn post(path: &'static str, endpoint: Endpoint) -> Route {
 }
 
 /// Everything that there is.
-pub(crate) static ROUTES: [Route; 22] = [
+pub(crate) static ROUTES: [Route; 23] = [
+    get("/", Endpoint::Page),
     get("/health", Endpoint::Health),
     get("/metrics", Endpoint::Metrics),
     get("/openapi.json", Endpoint::Description),
@@ -121,11 +124,12 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply
     }
     origin::check_origin(shared, request.method(), request.headers())?;
     let path = request.uri().path().to_owned();
-    if path != "/health" {
+    if path != "/health" && path != "/" {
         check_key(shared, &request)?;
     }
     let (endpoint, rest) = find(request.method(), &path)?;
     match endpoint {
+        Endpoint::Page => Ok(the_page()),
         Endpoint::Health => health(shared),
         Endpoint::Metrics => {
             let text = shared.metrics.render(&shared.pool.talking());
@@ -174,6 +178,13 @@ fn find<'p>(method: &Method, path: &'p str) -> Result<(Endpoint, &'p str), ApiEr
             Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message))
         }
     }
+}
+
+/// What people see; it asks for a key itself.
+fn the_page() -> Reply {
+    let mut reply = reply(StatusCode::OK, "text/html; charset=utf-8", page::PAGE.to_owned());
+    reply.headers_mut().extend(page::headers());
+    reply
 }
 
 fn health(shared: &Shared) -> Result<Reply, ApiError> {

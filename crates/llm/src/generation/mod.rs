@@ -301,7 +301,7 @@ impl<'c> Generation<'c> {
 
     /// The whole answer, and what of its text was held back until now.
     pub fn finish(mut self, finish_reason: FinishReason) -> (Answer, String) {
-        let (text, rest) = self.text.finish();
+        let (text, rest, stop) = self.text.finish();
         let mut stats = self.stats;
         stats.end = self.clock.now();
         if stats.prompt_end == 0.0 {
@@ -309,6 +309,6 @@ impl<'c> Generation<'c> {
         }
         let tokens = self.history.split_off(self.prompt);
         stats.generated_tokens = tokens.len();
-        (Answer { tokens, text, finish_reason, stats }, rest)
+        (Answer { tokens, text, finish_reason, stop, stats }, rest)
     }
 }

@@ -21,6 +21,9 @@ mod real_models;
 mod sample;
 mod sanitize;
 mod schemas;
+mod serve_bench;
+mod serve_conformance;
+mod serving;
 mod stamp;
 mod start;
 mod tidy;
@@ -56,6 +59,8 @@ enum Command {
     Aarch64(aarch64::Arguments),
     RealModels(real_models::Arguments),
     Schemas(schemas::Arguments),
+    ServeConformance(serve_conformance::Arguments),
+    ServeBench(serve_bench::Arguments),
     Vectors(vectors::Arguments),
 }
 
@@ -83,6 +88,8 @@ fn main() -> ExitCode {
         Command::Aarch64(arguments) => aarch64::run(&arguments),
         Command::RealModels(arguments) => real_models::run(&arguments),
         Command::Schemas(arguments) => schemas::run(&arguments),
+        Command::ServeConformance(arguments) => serve_conformance::run(&arguments),
+        Command::ServeBench(arguments) => serve_bench::run(&arguments),
         Command::Vectors(arguments) => vectors::run(&arguments),
     };
     match outcome {

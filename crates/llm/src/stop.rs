@@ -6,19 +6,24 @@
 pub struct StopStrings {
     strings: Vec<String>,
     held: String,
+    /// The one that has come.
+    found: Option<usize>,
 }
 
 impl StopStrings {
     /// Empty strings, which would end every answer before it begins, are left out.
     pub fn new(strings: &[String]) -> StopStrings {
         let strings = strings.iter().filter(|string| !string.is_empty()).cloned().collect();
-        StopStrings { strings, held: String::new() }
+        StopStrings { strings, held: String::new(), found: None }
     }
 
     /// Takes more text; what may be shown of it, and whether one of the strings has come.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held += text;
-        if let Some(at) = self.strings.iter().filter_map(|string| self.held.find(string.as_str())).min() {
+        let places = self.strings.iter().map(|string| self.held.find(string.as_str()));
+        let first = places.enumerate().filter_map(|(number, at)| Some((at?, number))).min();
+        if let Some((at, number)) = first {
+            self.found = Some(number);
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
@@ -33,6 +38,11 @@ impl StopStrings {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
+    /// The string that has come.
+    pub fn found(&self) -> Option<&str> {
+        self.found.and_then(|number| self.strings.get(number)).map(String::as_str)
+    }
+
     /// What was held back, when nothing more comes.
     pub fn finish(self) -> String {
         self.held
@@ -42,6 +52,15 @@ impl StopStrings {
 #[cfg(test)]
 mod tests {
     use super::StopStrings;
+
+    #[test]
+    fn the_string_that_came_first_is_named() {
+        let stops = ["".to_owned(), "cd".to_owned(), "bc".to_owned()];
+        let mut watch = StopStrings::new(&stops);
+        assert_eq!((watch.push("a"), watch.found()), (("a".to_owned(), false), None));
+        assert_eq!(watch.push("bcd"), (String::new(), true));
+        assert_eq!(watch.found(), Some("bc"));
+    }
 
     #[test]
     fn no_part_of_a_stop_string_is_shown_and_nothing_else_is_lost() {

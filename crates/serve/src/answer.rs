@@ -3,7 +3,7 @@
 
 use crate::asked::Asked;
 use pteron_llm::tools::{Part, Reader, ToolCall};
-use pteron_llm::{Event, FinishReason, Likelihood, LlmError};
+use pteron_llm::{Event, FinishReason, Likelihood, LlmError, Stats};
 use serde_json::{Value, json};
 
 /// A piece of one of the answers.
@@ -12,6 +12,8 @@ pub(crate) struct Piece {
     pub(crate) says: Says,
     /// The tokens behind it, where their likelihoods are asked for.
     pub(crate) likelihoods: Vec<Likelihood>,
+    /// The stop string that ended the answer.
+    pub(crate) stop: Option<String>,
 }
 
 /// What a piece is.
@@ -38,12 +40,16 @@ struct Growing {
     likelihoods: Vec<Likelihood>,
 }
 
-/// Tokens that a request took.
+/// What a request took: tokens, and milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    prompt: usize,
-    cached: usize,
-    answers: usize,
+    pub(crate) prompt: usize,
+    pub(crate) cached: usize,
+    pub(crate) answers: usize,
+    /// Of those of answers, the ones that were thought.
+    pub(crate) reasoning: usize,
+    pub(crate) prompt_time: f64,
+    pub(crate) answer_time: f64,
 }
 
 impl Usage {
@@ -53,7 +59,14 @@ impl Usage {
             "completion_tokens": self.answers,
             "total_tokens": self.prompt + self.answers,
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
         })
+    }
+
+    fn add(&mut self, tokens: usize, stats: &Stats) {
+        self.answers += tokens;
+        self.prompt_time = self.prompt_time.max(stats.prompt_end - stats.start);
+        self.answer_time = self.answer_time.max(stats.end - stats.prompt_end);
     }
 }
 
@@ -94,11 +107,13 @@ impl Answers {
                     Some(reader) => reader.push(&text),
                     None => content(text),
                 };
+                let thinks = matches!(parts.first(), Some(Part::Reasoning(_)));
+                self.usage.reasoning += usize::from(thinks);
                 Ok(growing.pieces(answer, parts, self.many_calls))
             }
             Event::Ended { answer, rest, outcome } => {
                 let whole = outcome?;
-                self.usage.answers += whole.tokens.len();
+                self.usage.add(whole.tokens.len(), &whole.stats);
                 self.left = self.left.saturating_sub(1);
                 let Some(growing) = self.each.get_mut(answer) else { return Ok(Vec::new()) };
                 let parts = match growing.reader.take() {
@@ -118,9 +133,15 @@ impl Answers {
                 };
                 let likelihoods = std::mem::take(&mut growing.likelihoods);
                 if !likelihoods.is_empty() {
-                    pieces.push(Piece { answer, says: Says::Content(String::new()), likelihoods });
+                    pieces.push(Piece {
+                        answer,
+                        says: Says::Content(String::new()),
+                        likelihoods,
+                        stop: None,
+                    });
                 }
-                pieces.push(Piece { answer, says: Says::End(reason), likelihoods: Vec::new() });
+                let stop = whole.stop;
+                pieces.push(Piece { answer, says: Says::End(reason), likelihoods: Vec::new(), stop });
                 Ok(pieces)
             }
         }
@@ -148,7 +169,7 @@ impl Growing {
                 Says::Content(_) => std::mem::take(&mut self.likelihoods),
                 _ => Vec::new(),
             };
-            pieces.push(Piece { answer, says, likelihoods });
+            pieces.push(Piece { answer, says, likelihoods, stop: None });
         }
         pieces
     }

@@ -178,6 +178,8 @@ pub(crate) struct Writer {
     open: Option<&'static str>,
     blocks: usize,
     reason: &'static str,
+    /// The stop sequence that ended it.
+    stop: Option<String>,
 }
 
 impl Writer {
@@ -189,14 +191,24 @@ impl Writer {
             open: None,
             blocks: 0,
             reason: "end_turn",
+            stop: None,
         }
     }
 
     fn message(&self, content: Vec<Value>, reason: Value, usage: Value) -> Value {
         json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
-            "stop_reason": reason, "stop_sequence": null, "usage": usage,
+            "stop_reason": reason, "stop_sequence": self.stop, "usage": usage,
         })
+    }
+
+    /// Notes why the message has ended.
+    fn ends(&mut self, finish: &str, stop: Option<String>) {
+        self.reason = match finish {
+            "stop" if stop.is_some() => "stop_sequence",
+            _ => reason(finish),
+        };
+        self.stop = stop;
     }
 
     fn close(&mut self) -> Option<Bytes> {
@@ -278,14 +290,14 @@ impl Wire for Writer {
                 self.extend("tool_use", begins, delta)
             }
             Says::End(finish) => {
-                self.reason = reason(finish);
+                self.ends(finish, piece.stop);
                 self.close().into_iter().collect()
             }
         }
     }
 
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
-        let delta = json!({"stop_reason": self.reason, "stop_sequence": null});
+        let delta = json!({"stop_reason": self.reason, "stop_sequence": self.stop});
         let last = json!({"delta": delta, "usage": usage_json(usage)});
         vec![event("message_delta", last), event("message_stop", json!({}))]
     }
@@ -304,7 +316,7 @@ impl Wire for Writer {
                     let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
                     calls.push(call_block(&call, input));
                 }
-                Says::End(finish) => self.reason = reason(finish),
+                Says::End(finish) => self.ends(finish, piece.stop),
             }
         }
         let mut content = Vec::new();

@@ -4,6 +4,7 @@ use crate::asked::{self, Asked, MOST_LIKELIEST, Shape};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Model;
+use crate::schema::closed;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::tools::{Reader, ToolChoice, ToolForm, call_schema, marks};
 use pteron_llm::{Prompt, Voice, read_messages};
@@ -85,8 +86,8 @@ fn likeliest(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-fn constraint(model: &Model, schema: &Value, name: &str) -> Result<Constraint, ApiError> {
-    Constraint::json_schema(&model.voice.tokenizer, schema)
+pub(crate) fn constraint(model: &Model, schema: &Value, name: &str) -> Result<Constraint, ApiError> {
+    Constraint::json_schema(&model.voice.tokenizer, &closed(schema))
         .map_err(|error| ApiError::parameter(name, error.to_string()))
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The last word of a stream.
-const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
+pub(crate) const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 
 /// Writes the answers to one request.
 pub(crate) struct Writer {
@@ -93,7 +93,7 @@ impl Writer {
 
     /// The chunk of a piece.
     fn piece_chunk(&mut self, piece: Piece) -> Value {
-        let Piece { answer, says, likelihoods } = piece;
+        let Piece { answer, says, likelihoods, .. } = piece;
         let told = self.told(answer, &likelihoods);
         let reason = match says {
             Says::End(reason) => Value::from(reason),
@@ -216,7 +216,7 @@ impl Wire for Writer {
 
     fn whole(&mut self, pieces: Vec<Piece>, usage: Usage) -> Value {
         let mut answers: Vec<Whole> = (0..self.offsets.len()).map(|_| Whole::default()).collect();
-        for Piece { answer, says, likelihoods } in pieces {
+        for Piece { answer, says, likelihoods, .. } in pieces {
             let Some(whole) = answers.get_mut(answer) else { continue };
             whole.likelihoods.extend(likelihoods);
             match says {

@@ -125,7 +125,8 @@ fn sixteen_at_once_get_what_each_gets_alone() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(at_once, alone);
-    assert_eq!((server.counts().running, server.counts().waiting), (0, 0));
+    // A slot is free a moment after its last token has been told.
+    server.wait_until("all are free", |counts| (counts.running, counts.waiting) == (0, 0));
 }
 
 #[test]

@@ -72,6 +72,38 @@ fn a_tool_is_used_and_what_it_gave_is_read() {
 }
 
 #[test]
+fn a_tool_that_takes_nothing_is_given_nothing() {
+    let server = plain();
+    let tools = json!([{"name": "ring", "input_schema": {"type": "object", "properties": {}}}]);
+    let more = json!({"tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 200});
+    let reply = post(server.address, "/v1/messages", &message(more)).json();
+    assert_eq!(
+        (&reply["content"][0]["name"], &reply["content"][0]["input"]),
+        (&json!("ring"), &json!({})),
+        "{reply}"
+    );
+}
+
+#[test]
+fn the_stop_sequence_that_ended_a_message_is_named() {
+    let server = plain();
+    let whole = post(server.address, "/v1/messages", &message(json!({}))).json();
+    assert_eq!(whole["stop_sequence"], Value::Null, "{whole}");
+    let stop = whole["content"][0]["text"].as_str().unwrap().chars().last().unwrap().to_string();
+    let stopped = json!(["stop_sequence", stop]);
+    let asked = json!({"stop_sequences": ["never", stop]});
+    let whole = post(server.address, "/v1/messages", &message(asked.clone())).json();
+    assert_eq!(json!([whole["stop_reason"], whole["stop_sequence"]]), stopped, "{whole}");
+    let mut asked = message(asked);
+    asked["stream"] = true.into();
+    let reply = post(server.address, "/v1/messages", &asked).body;
+    let data = reply.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    let last = &events.iter().find(|event| event["type"] == "message_delta").unwrap()["delta"];
+    assert_eq!(json!([last["stop_reason"], last["stop_sequence"]]), stopped, "{last}");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_the_words_of_the_interface() {
     let server = plain();
     let cases = [

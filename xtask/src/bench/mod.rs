@@ -3,10 +3,10 @@
 //! first, in the cache folder.
 
 mod against;
-mod files;
+pub(crate) mod files;
 mod lanes;
-mod rounds;
-mod rows;
+pub(crate) mod rounds;
+pub(crate) mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};

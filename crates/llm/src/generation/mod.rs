@@ -2,8 +2,8 @@
 //! comes out. Between the two lie log probabilities, biases, grammars, penalties, the draw itself, and the text that may be
 //! shown.
 //!
-//! It has no loop and no session: whoever has one drives it. [`generate`](crate::generate()) does so with one session, the
-//! [`Scheduler`](crate::Scheduler) with many.
+//! It has no loop and no session: rounds of [`generate`](crate::generate()), with one session, and of the
+//! [`Scheduler`](crate::Scheduler), with many, drive it.
 
 mod choose;
 mod likelihood;
@@ -301,7 +301,7 @@ impl<'c> Generation<'c> {
 
     /// The whole answer, and what of its text was held back until now.
     pub fn finish(mut self, finish_reason: FinishReason) -> (Answer, String) {
-        let (text, rest) = self.text.finish();
+        let (text, rest, stop) = self.text.finish();
         let mut stats = self.stats;
         stats.end = self.clock.now();
         if stats.prompt_end == 0.0 {
@@ -309,6 +309,6 @@ impl<'c> Generation<'c> {
         }
         let tokens = self.history.split_off(self.prompt);
         stats.generated_tokens = tokens.len();
-        (Answer { tokens, text, finish_reason, stats }, rest)
+        (Answer { tokens, text, finish_reason, stop, stats }, rest)
     }
 }

@@ -45,17 +45,18 @@ impl Text {
         stopped
     }
 
-    /// The whole text, and what was held back of it.
-    pub(super) fn finish(mut self) -> (String, String) {
+    /// The whole text, what was held back of it, and the stop string that ended it.
+    pub(super) fn finish(mut self) -> (String, String, Option<String>) {
         if self.stopped {
-            return (self.shown, String::new());
+            return (self.shown, String::new(), self.stops.found().map(str::to_owned));
         }
         let rest = self.spoken.take().map(|(_, characters)| characters.finish()).unwrap_or_default();
         let (mut more, stopped) = self.stops.push(&rest);
+        let found = self.stops.found().map(str::to_owned);
         if !stopped {
             more += &self.stops.finish();
         }
         self.shown += &more;
-        (self.shown, more)
+        (self.shown, more, found)
     }
 }

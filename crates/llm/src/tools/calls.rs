@@ -39,6 +39,38 @@ pub(super) fn in_a_row(body: &str) -> Option<Vec<ToolCall>> {
     Some(calls).filter(|calls| !calls.is_empty())
 }
 
+/// What models put around code.
+const FENCES: [&str; 2] = ["```json", "```"];
+
+/// Whether a text is the beginning of a call without marks, or may become one: an object whose first key is its name.
+pub(super) fn may_be_bare(text: &str) -> bool {
+    let mut rest = text.trim_start();
+    if FENCES.iter().any(|fence| fence.starts_with(rest)) {
+        return true;
+    }
+    if let Some(inside) = FENCES.iter().find_map(|fence| rest.strip_prefix(fence)) {
+        rest = inside;
+    }
+    for part in ["{", "\"name\"", ":"] {
+        rest = rest.trim_start();
+        match rest.strip_prefix(part) {
+            Some(behind) => rest = behind,
+            None => return part.starts_with(rest),
+        }
+    }
+    true
+}
+
+/// Calls without marks, where all of them are of tools that there are.
+pub(super) fn bare(text: &str, tools: &Value) -> Option<Vec<ToolCall>> {
+    let text = text.trim();
+    let inside = FENCES.iter().find_map(|fence| text.strip_prefix(fence)?.strip_suffix("```"));
+    let names = tools.as_array()?.iter().filter_map(|tool| tool.get("function")?.get("name")?.as_str());
+    let names: Vec<&str> = names.collect();
+    in_a_row(inside.unwrap_or(text))
+        .filter(|calls| calls.iter().all(|call| names.contains(&call.name.as_str())))
+}
+
 /// What stands between `<tool_call>` and `</tool_call>`.
 pub(super) fn tagged(body: &str, tools: &Value) -> Option<Vec<ToolCall>> {
     match body.trim().strip_prefix("<function=") {

@@ -68,6 +68,8 @@ enum State {
     First,
     Content,
     Call,
+    /// What may be a call without its marks.
+    Bare,
 }
 
 impl Reader {
@@ -102,6 +104,10 @@ impl Reader {
         match (self.state, self.form) {
             (State::Reasoning(_), _) => add(&mut parts, Part::Reasoning(rest)),
             (State::Call, Some(form)) => self.call(form, &rest, None, &mut parts),
+            (State::Bare, _) => match calls::bare(&rest, &self.tools) {
+                Some(calls) => parts.extend(calls.into_iter().map(Part::Call)),
+                None => add(&mut parts, Part::Content(rest)),
+            },
             _ => {
                 let rest = if self.trims { rest.trim_start() } else { &rest };
                 add(&mut parts, Part::Content(rest.to_owned()));
@@ -123,6 +129,7 @@ impl Reader {
             State::First => self.first(),
             State::Content => self.content(parts),
             State::Call => self.calling(parts),
+            State::Bare => self.bare(),
         }
     }
 
@@ -166,6 +173,16 @@ impl Reader {
                 self.state = State::Call;
                 return true;
             }
+        }
+        let tagged = self.form == Some(ToolForm::Tagged) && !self.tools.is_null();
+        self.state = if tagged { State::Bare } else { State::Content };
+        true
+    }
+
+    /// Small models forget the marks: an answer that is nothing but a call of one of the tools is held back until it ends.
+    fn bare(&mut self) -> bool {
+        if calls::may_be_bare(&self.held) {
+            return false;
         }
         self.state = State::Content;
         true

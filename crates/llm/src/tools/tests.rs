@@ -81,6 +81,18 @@ fn calls_and_reasoning_are_told_apart_in_every_cut() {
              <parameter=more>\n{\"a\": 1}\n</parameter>\n</function>\n</tool_call>",
             vec![call("note", "{\"text\":\"12\",\"count\":3,\"more\":{\"a\":1}}")],
         ),
+        // Without the marks, where nothing else is said and the tool is there.
+        (
+            Some(Tagged),
+            "",
+            "\n{ \"name\": \"note\", \"arguments\": {\"text\": \"a\"}}\n{\"name\": \"note\"}\n",
+            vec![call("note", "{\"text\":\"a\"}"), call("note", "{}")],
+        ),
+        (Some(Tagged), "", "```json\n{\"name\": \"note\"}\n```", vec![call("note", "{}")]),
+        (Some(Tagged), "", "{\"name\": \"other\"}", vec![content("{\"name\": \"other\"}")]),
+        (Some(Tagged), "", "{\"name\": \"note\"} it is", vec![content("{\"name\": \"note\"} it is")]),
+        (Some(Tagged), "", "{\"names\": 1}", vec![content("{\"names\": 1}")]),
+        (Some(Tagged), "", "```js\nf()\n```", vec![content("```js\nf()\n```")]),
         (
             Some(Llama),
             "",
@@ -136,6 +148,14 @@ fn content_is_shown_as_soon_as_it_cannot_be_a_mark() {
     assert_eq!(reader.push("b>bold"), [content("<b>bold")]);
     assert_eq!(reader.push(" and <tool_"), [content(" and")]);
     assert_eq!(reader.push("box>"), [content(" <tool_box>")]);
+}
+
+#[test]
+fn json_that_is_no_call_is_shown_as_soon_as_it_differs_from_one() {
+    let mut reader = Reader::new(Some(ToolForm::Tagged), &tools());
+    assert_eq!(reader.push("{\"na"), []);
+    assert_eq!(reader.push("ture\": 1"), [content("{\"nature\": 1")]);
+    assert_eq!(reader.push("}"), [content("}")]);
 }
 
 /// Deep nesting, which a hostile tool's answer could make a model repeat, is text.

@@ -82,7 +82,6 @@ impl Failure {
     }
 
     /// The message without the hint.
-    #[cfg(test)]
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

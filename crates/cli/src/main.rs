@@ -19,7 +19,7 @@ mod log;
 mod mlx;
 mod output;
 mod rewrite;
-mod speech;
+mod serving;
 mod talk;
 mod tensors;
 mod usage;

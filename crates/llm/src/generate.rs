@@ -1,16 +1,18 @@
 //! An answer of one session, token by token: the prompt is read in chunks, a token is chosen, its text is shown, until
 //! something ends it: an end token, a stop string, the budget, the user. What is chosen, shown and counted is the work of
-//! [`Generation`]; here is the loop around it.
+//! [`Generation`], each token is a round of the scheduler's with one turn ([`crate::drive`]); here is the loop around it,
+//! on the caller's own thread and in the caller's own session.
 //!
 //! A [`Decoder`] and the tokens of a prompt flow in, an [`Answer`] flows out, its text already shown piece by piece.
 
 use crate::constrain::Constraint;
+use crate::drive::{Turn, drive_one};
 use crate::generation::{Generation, Step};
 use crate::sampler::SamplerSettings;
 use crate::stats::Stats;
 use crate::tokenizer::Tokenizer;
 use crate::{Decoder, LlmError, Result};
-use pteron_runtime::RunControl;
+use pteron_runtime::{Error, RunControl};
 use serde::Serialize;
 use std::ops::ControlFlow;
 
@@ -71,7 +73,6 @@ pub fn generate(
     if let Some(constraint) = constraint {
         generation = generation.constrained_by(constraint)?;
     }
-    let greedy = generation.takes_likeliest();
     let reuse = decoder.begin_at_call(prompt)?;
     (generation.stats().reused_tokens, generation.stats().restored) = (reuse.kept, reuse.restored);
     decoder.mark()?;
@@ -79,16 +80,17 @@ pub fn generate(
     let mut unread: &[u32] = &prompt[reuse.kept..];
     let mut last;
     let finish_reason = loop {
-        generation.call_begins();
-        let next = match greedy {
-            true => decoder.read_greedily(unread, generation.goes_on(), control),
-            false => decoder.read(unread, generation.draw(), control),
+        let turn = Turn {
+            decoder: &mut *decoder,
+            generation: &mut generation,
+            siblings: &mut [],
+            tokens: unread,
+            length: unread.len(),
+            control,
         };
-        let step = match next {
-            Err(LlmError::Run(pteron_runtime::Error::Cancelled | pteron_runtime::Error::Deadline)) => {
-                break FinishReason::Cancelled;
-            }
-            next => generation.take(next?)?,
+        let step = match drive_one(turn) {
+            Err(LlmError::Run(Error::Cancelled | Error::Deadline)) => break FinishReason::Cancelled,
+            chosen => chosen?.0?,
         };
         let piece = generation.piece();
         let closed = !piece.is_empty() && show(piece).is_break();

@@ -4,6 +4,7 @@ mod caches;
 pub mod constrain;
 pub mod conversation;
 mod decoder;
+mod drive;
 mod error;
 mod generate;
 mod generation;

@@ -7,14 +7,21 @@ use crate::options::setters;
 use crate::progress::Cancel;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::sampler::{SamplerOrder, SamplerSettings};
-use pteron_llm::{Answer, Decoder, LlmError, SpecialTokens, Voice};
+use pteron_llm::{
+    Answer, Decoder, Event, LlmError, Refused, Request, Round, ScheduleOptions, Scheduler, SpecialTokens,
+    Voice,
+};
 use pteron_runtime::RunControl;
 use serde_json::Value;
 use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How free an answer is where neither the caller nor the model's publisher says it.
 const USUAL_TEMPERATURE: f64 = 0.7;
+
+/// Answers that are written at the same time.
+const MOST_TOGETHER: usize = 16;
 
 /// What an answer shall be like. What is not chosen is as the model's publisher suggests it, or as is usual.
 ///
@@ -233,24 +240,76 @@ impl Model {
     /// When the prompt does not fit the context or the model, an option makes no sense, or a run fails.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Result<Vec<Answer>> {
         let tokens = self.tokens(prompt, options)?.tokens;
-        let mut resolved = options.resolved(self);
+        let resolved = options.resolved(self);
         let constraint = options.constraint(self)?;
-        let mut decoder = self.decoder(resolved.seed)?;
-        let mut answers = Vec::new();
-        for _ in 0..options.answers.unwrap_or(1) {
+        let answers = options.answers.unwrap_or(1);
+        let all = match self.language().draws_itself() {
+            true => self.answers_in_turn(&tokens, resolved, answers)?,
+            false => self.answers_together(tokens, &resolved, constraint.as_ref(), answers)?,
+        };
+        Ok(all.into_iter().map(|answer| self.timed(answer)).collect())
+    }
+
+    /// Answers of a program that draws its tokens itself, one after the other in one session.
+    fn answers_in_turn(
+        &self,
+        prompt: &[u32],
+        mut options: pteron_llm::GenerateOptions,
+        answers: usize,
+    ) -> Result<Vec<Answer>> {
+        let mut decoder = self.decoder(options.seed)?;
+        let mut all = Vec::new();
+        for _ in 0..answers {
             let show = &mut |_: &str| ControlFlow::Continue(());
-            let control = RunControl::default();
-            answers.push(self.answer(
-                &mut decoder,
-                &tokens,
-                &resolved,
-                constraint.clone(),
-                show,
-                &control,
-            )?);
-            resolved.seed = resolved.seed.wrapping_add(1);
+            all.push(self.answer(&mut decoder, prompt, &options, None, show, &RunControl::default())?);
+            options.seed = options.seed.wrapping_add(1);
         }
-        Ok(answers)
+        Ok(all)
+    }
+
+    /// Answers by a scheduler on this thread: the prompt is read once, and they are written at the same time.
+    fn answers_together(
+        &self,
+        prompt: Vec<u32>,
+        options: &pteron_llm::GenerateOptions,
+        constraint: Option<&Constraint>,
+        answers: usize,
+    ) -> Result<Vec<Answer>> {
+        let mut schedule = ScheduleOptions::default();
+        schedule.parallel = answers.clamp(1, MOST_TOGETHER);
+        schedule.queue = answers.div_ceil(MOST_TOGETHER).max(1);
+        schedule.context = self.given_context();
+        // Nobody else waits for a round to end.
+        schedule.chunk = usize::MAX;
+        let tokenizer = self.voice().ok().map(|voice| &voice.tokenizer);
+        let named = |error: LlmError| self.named(error);
+        let (mut scheduler, handle) = Scheduler::new(self.language(), tokenizer, schedule).map_err(named)?;
+        let (sender, ended) = channel();
+        for first in (0..answers).step_by(MOST_TOGETHER) {
+            let own = pteron_llm::GenerateOptions {
+                seed: options.seed.wrapping_add(first as u64),
+                ..options.clone()
+            };
+            let mut request = Request::new(prompt.clone(), own);
+            request.answers = (answers - first).min(MOST_TOGETHER);
+            request.constraint = constraint.cloned();
+            let sender = sender.clone();
+            let listener = move |event| {
+                if let Event::Ended { answer, outcome, .. } = event {
+                    // Whoever receives outlives the scheduler.
+                    let _ = sender.send((first + answer, outcome));
+                }
+                ControlFlow::Continue(())
+            };
+            handle.submit(request, Box::new(listener)).map_err(|refused| match refused {
+                Refused::Request(error) => named(error),
+                other => Error::invalid(other),
+            })?;
+        }
+        while scheduler.run_round() == Round::Worked {}
+        let mut all: Vec<_> = ended.try_iter().collect();
+        all.sort_by_key(|(number, _)| *number);
+        all.into_iter().map(|(_, outcome)| outcome.map_err(named)).collect()
     }
 
     /// Answers a prompt once; the listener gets every piece of text as soon as it will not change any more, and may end the

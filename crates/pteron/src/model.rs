@@ -192,6 +192,11 @@ impl Model {
         &self.0.suggested
     }
 
+    /// The context that was chosen when it was opened.
+    pub(crate) fn given_context(&self) -> Option<usize> {
+        self.0.context
+    }
+
     /// When loading began and had ended, for statistics.
     pub(crate) fn load_times(&self) -> (f64, f64) {
         (self.0.load_start, self.0.load_end)

@@ -140,6 +140,12 @@ impl Cancel {
         self.0.clone()
     }
 
+    /// The one of such a flag.
+    #[doc(hidden)]
+    pub fn of_flag(flag: Arc<AtomicBool>) -> Cancel {
+        Cancel(flag)
+    }
+
     pub(crate) fn reset(&self) {
         self.0.store(false, Ordering::SeqCst);
     }

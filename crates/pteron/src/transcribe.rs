@@ -17,6 +17,7 @@ use pteron_speech::whisper::{Language, Segment, Settings, Task, WhisperProgram, 
 use std::fmt;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How matrices of a Whisper are packed unless somebody says otherwise.
 pub const SPEECH_SCHEME: &str = "8w";
@@ -98,6 +99,8 @@ impl TranscribeOptions {
 pub enum Audio {
     /// A file: WAV, FLAC, MP3, OGG Vorbis, M4A and more, told by its content.
     File(PathBuf),
+    /// The content of such a file.
+    Encoded(Arc<[u8]>),
     /// Samples of one channel, each from -1 to 1.
     Samples {
         /// The samples.
@@ -113,6 +116,7 @@ impl fmt::Debug for Audio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Audio::File(path) => f.debug_tuple("File").field(path).finish(),
+            Audio::Encoded(bytes) => write!(f, "Encoded({} bytes)", bytes.len()),
             Audio::Samples { samples, rate } => write!(f, "Samples({} at {rate})", samples.len()),
             Audio::Stream(_, format) => f.debug_tuple("Stream").field(format).finish(),
         }
@@ -425,6 +429,7 @@ fn opened(audio: Audio, mels: usize) -> Result<(Sound, Ceiling), SpeechError> {
     };
     match audio {
         Audio::File(path) => twice(&|| Sound::open(&path)),
+        Audio::Encoded(bytes) => twice(&|| Sound::encoded(bytes.clone())),
         Audio::Samples { samples, rate } => {
             let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
             let format = RawFormat { kind: SampleKind::F32, rate, channels: 1 };

@@ -38,6 +38,8 @@ fn files_samples_and_streams_say_the_same() {
     assert_eq!((written.text().as_str(), written.duration, written.is_cut_off), ("AA", 40.0, false));
     told.retain(|line| !line.is_empty());
     assert_eq!(told, ["begins Some(40.0)", "en", "0 A", "30 A"]);
+    let content = Audio::Encoded(std::fs::read(&path).unwrap().into());
+    assert_eq!(transcriber.transcribe(content, &options, |_| {}).unwrap(), written);
     let pcm = &pteron::tiny::sound(40.0)[44..];
     let samples = pcm.chunks(2).map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32768.0);
     let samples = Audio::Samples { samples: samples.collect(), rate: 16_000 };

@@ -228,6 +228,25 @@ fn several_answers_have_seeds_of_their_own() {
 }
 
 #[test]
+fn several_answers_to_one_prompt_read_it_once() {
+    let (_folder, model) = model();
+    let options = GenerateOptions::default().temperature(1.5).max_tokens(6).ignore_end(true).seed(5);
+    let prompt = Prompt::Raw("a".repeat(100));
+    // More than are written at the same time.
+    let answers = model.generate(prompt.clone(), &options.clone().answers(20)).unwrap();
+    let read: usize =
+        answers.iter().map(|answer| answer.stats.prompt_tokens - answer.stats.reused_tokens).sum();
+    let (first, rest) = answers.split_at(16);
+    // All of the first share one reading; the others find it in the caches.
+    assert!(first.iter().all(|answer| answer.stats.reused_tokens == 0), "{read}");
+    assert!(rest.iter().all(|answer| answer.stats.reused_tokens > 50), "{read}");
+    for (answer, seed) in answers.iter().zip(5..) {
+        let alone = model.generate(prompt.clone(), &options.clone().seed(seed)).unwrap();
+        assert_eq!(answer.tokens, alone[0].tokens, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_schema_holds_for_one_answer_of_a_chat() {
     let (_folder, model) = model();
     let mut chat = model.chat(brief()).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::asked::Asked;
 use pteron_llm::tools::{Part, Reader, ToolCall};
-use pteron_llm::{Event, FinishReason, Likelihood, LlmError};
+use pteron_llm::{Event, FinishReason, Likelihood, LlmError, Stats};
 use serde_json::{Value, json};
 
 /// A piece of one of the answers.
@@ -40,12 +40,16 @@ struct Growing {
     likelihoods: Vec<Likelihood>,
 }
 
-/// Tokens that a request took.
+/// What a request took: tokens, and milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    prompt: usize,
-    cached: usize,
-    answers: usize,
+    pub(crate) prompt: usize,
+    pub(crate) cached: usize,
+    pub(crate) answers: usize,
+    /// Of those of answers, the ones that were thought.
+    pub(crate) reasoning: usize,
+    pub(crate) prompt_time: f64,
+    pub(crate) answer_time: f64,
 }
 
 impl Usage {
@@ -55,7 +59,14 @@ impl Usage {
             "completion_tokens": self.answers,
             "total_tokens": self.prompt + self.answers,
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
         })
+    }
+
+    fn add(&mut self, tokens: usize, stats: &Stats) {
+        self.answers += tokens;
+        self.prompt_time = self.prompt_time.max(stats.prompt_end - stats.start);
+        self.answer_time = self.answer_time.max(stats.end - stats.prompt_end);
     }
 }
 
@@ -96,11 +107,13 @@ impl Answers {
                     Some(reader) => reader.push(&text),
                     None => content(text),
                 };
+                let thinks = matches!(parts.first(), Some(Part::Reasoning(_)));
+                self.usage.reasoning += usize::from(thinks);
                 Ok(growing.pieces(answer, parts, self.many_calls))
             }
             Event::Ended { answer, rest, outcome } => {
                 let whole = outcome?;
-                self.usage.answers += whole.tokens.len();
+                self.usage.add(whole.tokens.len(), &whole.stats);
                 self.left = self.left.saturating_sub(1);
                 let Some(growing) = self.each.get_mut(answer) else { return Ok(Vec::new()) };
                 let parts = match growing.reader.take() {

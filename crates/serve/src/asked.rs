@@ -6,7 +6,7 @@ use crate::models::Model;
 use pteron_llm::sampler::SamplerSettings;
 use pteron_llm::tools::Reader;
 use pteron_llm::{GenerateOptions, Request};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,8 @@ pub(crate) struct Asked {
     /// Whether a stream ends with what it took.
     pub(crate) usage: bool,
     pub(crate) shape: Shape,
+    /// What the reply repeats of the request.
+    pub(crate) echo: Map<String, Value>,
 }
 
 /// What replies look like.
@@ -41,14 +43,20 @@ pub(crate) enum Shape {
     Completion,
     /// Anthropic's.
     Messages,
+    Responses,
+    /// Ollama's, for messages.
+    Talk,
+    /// Ollama's, for prompts.
+    Generate,
 }
 
 impl Shape {
     /// The field that holds the prompt.
     pub(crate) fn prompt(self) -> &'static str {
         match self {
-            Shape::Chat | Shape::Messages => "messages",
-            Shape::Completion => "prompt",
+            Shape::Chat | Shape::Messages | Shape::Talk => "messages",
+            Shape::Completion | Shape::Generate => "prompt",
+            Shape::Responses => "input",
         }
     }
 }
@@ -92,7 +100,8 @@ pub(crate) fn common(
     request.deadline = Instant::now().checked_add(longest);
     let stream = fields.truth("stream")?.unwrap_or(false);
     let usage = stream_usage(fields, stream)?;
-    Ok(Asked { model, request, reader: None, many_calls: true, stream, usage, shape })
+    let echo = Map::new();
+    Ok(Asked { model, request, reader: None, many_calls: true, stream, usage, shape, echo })
 }
 
 fn stops(fields: &mut Fields) -> Result<Vec<String>, ApiError> {

@@ -86,7 +86,7 @@ fn likeliest(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-fn constraint(model: &Model, schema: &Value, name: &str) -> Result<Constraint, ApiError> {
+pub(crate) fn constraint(model: &Model, schema: &Value, name: &str) -> Result<Constraint, ApiError> {
     Constraint::json_schema(&model.voice.tokenizer, &closed(schema))
         .map_err(|error| ApiError::parameter(name, error.to_string()))
 }

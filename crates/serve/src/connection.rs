@@ -2,30 +2,38 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
+use crate::pace::Paced;
 use crate::routes;
 use crate::server::{Shared, told};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
+use hyper::rt::Write;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
-use std::pin::pin;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 /// Bytes of the lines before a body.
 const LONGEST_HEAD: usize = 64 << 10;
+/// How long somebody who is turned away is listened to.
+const TO_REFUSE: Duration = Duration::from_secs(1);
 
 /// Answers what comes through a connection until it ends, or the server does.
 pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     // Tokens are small, and wanted at once.
     let _ = stream.set_nodelay(true);
     let to_read = shared.options.to_read;
+    let stream = Paced::new(stream, shared.options.to_take);
     let service = service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(routes::answer(&shared, request).await) }
@@ -34,7 +42,7 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: w
         .timer(TokioTimer::new())
         .header_read_timeout(to_read)
         .max_buf_size(LONGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     let mut connection = pin!(connection);
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,
@@ -48,6 +56,41 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: w
     }
 }
 
+/// Tells somebody for whom there is no room to come back later.
+pub(crate) async fn refuse(stream: TcpStream) {
+    let error =
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "there are as many connections as there may be");
+    let body = error.code("too_many_connections").json().to_string();
+    let reply = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Retry-After: 1\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TokioIo::new(stream);
+    let talk = async {
+        // Closed with something unread, a connection would lose what was written to it.
+        let (mut heard, mut told) = (vec![0; LONGEST_HEAD], false);
+        while stream.inner().readable().await.is_ok() {
+            match stream.inner().try_read(&mut heard) {
+                Ok(0) => return,
+                Ok(_) if told => {}
+                Ok(_) => {
+                    told = stream.inner().writable().await.is_ok();
+                    let written = stream.inner().try_write(reply.as_bytes()).is_ok();
+                    let ended = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await.is_ok();
+                    if !written || !ended {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    };
+    // Whoever has not gone by then has had its time.
+    let _ = tokio::time::timeout(TO_REFUSE, talk).await;
+}
+
 /// The fields of a request's body.
 pub(crate) async fn fields(request: Request<Incoming>, shared: &Shared) -> Result<Fields, ApiError> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -56,11 +99,16 @@ pub(crate) async fn fields(request: Request<Incoming>, shared: &Shared) -> Resul
         let message = "the body must be JSON, with `Content-Type: application/json`";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    Fields::parse(&whole(request.into_body(), shared).await?)
+    let path = request.uri().path().to_owned();
+    let body = whole(request.into_body(), shared, shared.options.longest_body).await?;
+    if shared.options.log_prompts {
+        tracing::info!(path, body = %String::from_utf8_lossy(&body));
+    }
+    Fields::parse(&body)
 }
 
-async fn whole(body: Incoming, shared: &Shared) -> Result<Bytes, ApiError> {
-    let most = shared.options.longest_body;
+/// All of a body that has so many bytes at most.
+pub(crate) async fn whole(body: Incoming, shared: &Shared, most: usize) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(shared.options.to_read, Limited::new(body, most).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),

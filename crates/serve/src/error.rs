@@ -41,6 +41,11 @@ impl ApiError {
         ApiError { param: Some(name.chars().take(64).collect()), ..self }
     }
 
+    /// The same, where what one interface calls `from` is called `to` in another.
+    pub(crate) fn renamed(self, from: &str, to: &str) -> ApiError {
+        if self.param.as_deref() == Some(from) { self.at(to) } else { self }
+    }
+
     pub(crate) fn code(self, code: &'static str) -> ApiError {
         ApiError { code: Some(code), ..self }
     }

@@ -22,6 +22,11 @@ impl Fields {
         Fields(fields)
     }
 
+    /// A field as it stands, to be looked at.
+    pub(crate) fn look(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
     /// A field; null is as good as none.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
@@ -52,6 +57,12 @@ impl Fields {
         self.typed(name, "a whole number, 0 or more", |value| {
             value.as_u64().and_then(|count| usize::try_from(count).ok())
         })
+    }
+
+    /// A whole number, or a negative one for as many as there can be.
+    pub(crate) fn count_or_all(&mut self, name: &str) -> Result<Option<usize>, ApiError> {
+        let count = self.typed(name, "a whole number", Value::as_i64)?;
+        Ok(count.and_then(|count| usize::try_from(count).ok()))
     }
 
     /// Any integer; negative ones are seeds too.

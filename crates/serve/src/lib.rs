@@ -1,4 +1,5 @@
-//! Language models over HTTP, as clients of OpenAI's interface expect them: chats, completions, tools, schemas, streams.
+//! Models over HTTP, as clients of OpenAI's, Anthropic's and Ollama's interfaces expect them: chats, completions, tools,
+//! schemas, streams, transcripts.
 //!
 //! Bytes of connections flow in and become requests of a [`pteron_llm::Scheduler`], what that tells flows out piece by
 //! piece. Which models there are, where they come from and how they are opened is the caller's business ([`Models`]):
@@ -7,15 +8,24 @@
 mod answer;
 mod anthropic;
 mod asked;
+mod audio;
 mod chat;
 mod completion;
 mod connection;
 mod error;
 mod fields;
+mod keep;
 mod metrics;
 mod models;
+mod multipart;
+mod ollama;
+mod openapi;
+mod origin;
+mod pace;
 mod page;
+mod pool;
 mod reply;
+mod responses;
 mod routes;
 mod schema;
 mod server;
@@ -23,5 +33,7 @@ mod stream;
 mod text;
 mod wire;
 
-pub use models::{Model, Models, OpenError, Served};
+pub use audio::{HearError, Hearing, Hears};
+pub use keep::KeepAlive;
+pub use models::{Loaded, Model, Models, OpenError, Served};
 pub use server::{Options, Server, Stop};

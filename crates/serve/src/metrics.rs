@@ -64,10 +64,14 @@ impl Metrics {
     /// All of it as text.
     pub(crate) fn render(&self, models: &[Arc<Model>]) -> String {
         let mut out = String::new();
-        let counts: Vec<_> = models.iter().map(|model| (label(&model.name), model.handle.counts())).collect();
+        let counted = |model: &Arc<Model>| {
+            let (name, counts, memory) = (label(&model.name), model.handle.counts(), model.handle.memory());
+            (name, counts, counts.reserved_bytes as f64 / memory.max(1) as f64)
+        };
+        let counts: Vec<_> = models.iter().map(counted).collect();
         let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&pteron_llm::Counts) -> f64| {
             let _ = writeln!(out, "# HELP pteron:{name} {help}\n# TYPE pteron:{name} {kind}");
-            for (model, counts) in &counts {
+            for (model, counts, _) in &counts {
                 let _ = writeln!(out, "pteron:{name}{{model_name=\"{model}\"}} {}", value(counts));
             }
         };
@@ -90,6 +94,14 @@ impl Metrics {
         });
         family("requests_cancelled_total", "counter", "Answers given up.", &|counts| counts.cancelled as f64);
         family("requests_failed_total", "counter", "Answers that failed.", &|counts| counts.failed as f64);
+        let name = "pteron:kv_cache_usage_perc";
+        let _ = writeln!(
+            out,
+            "# HELP {name} Part of the memory for answers that is set aside.\n# TYPE {name} gauge"
+        );
+        for (model, _, used) in &counts {
+            let _ = writeln!(out, "{name}{{model_name=\"{model}\"}} {used}");
+        }
         let times = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         times.first.write("pteron:time_to_first_token_seconds", "From request to first token.", &mut out);
         times.between.write("pteron:inter_token_latency_seconds", "Between two tokens.", &mut out);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The last word of a stream.
-const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
+pub(crate) const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 
 /// Writes the answers to one request.
 pub(crate) struct Writer {

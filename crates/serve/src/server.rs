@@ -1,8 +1,10 @@
 //! A server: where it listens, what connections may take, and how it ends.
 
 use crate::connection;
+use crate::keep::KeepAlive;
 use crate::metrics::Metrics;
-use crate::models::Models;
+use crate::models::{Models, OpenError};
+use crate::pool::Pool;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,8 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Threads that read requests, apply templates and load models.
+/// Threads that read requests, apply templates and write down what is said.
 const HELPERS: usize = 16;
+/// Sounds that are heard or wait for it at the same time.
+const TRANSCRIPTS: usize = 8;
+/// Connections that are turned away with a word; more are just closed.
+const REFUSALS: usize = 64;
 
 /// What requests and connections may take.
 #[derive(Clone, Debug)]
@@ -19,16 +25,31 @@ const HELPERS: usize = 16;
 pub struct Options {
     /// Who may ask; everybody where there is none.
     pub keys: Vec<String>,
+    /// Pages of which other places may ask, such as `https://chat.example.org`; `*` stands for all. Without, no page but
+    /// this server's own may.
+    pub origins: Vec<String>,
     /// Bytes of a request.
     pub longest_body: usize,
+    /// Bytes of a request with a sound.
+    pub longest_sound: usize,
     /// Until a request has come whole.
     pub to_read: Duration,
     /// Until an answer is given up.
     pub to_answer: Duration,
-    /// Connections at once; more wait at the door.
+    /// How long a reader may take nothing of what is there for it, before it is cut off.
+    pub to_take: Duration,
+    /// Tokens of a stream that may wait for their reader, before it is cut off.
+    pub most_unread: usize,
+    /// Connections at once; others are told to come back later.
     pub connections: usize,
+    /// Bytes that all models may hold; the least used are dropped for those that are asked for.
+    pub memory: u64,
+    /// How long a model stays that nobody uses, where requests do not say it.
+    pub keep_alive: KeepAlive,
     /// Until answers are cut off when the server is told to stop.
     pub to_stop: Duration,
+    /// Whether what is asked is logged: the bodies of requests.
+    pub log_prompts: bool,
     /// Whether the signals that end processes (SIGTERM, SIGINT) stop it.
     pub signals: bool,
 }
@@ -37,11 +58,19 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             keys: Vec::new(),
+            origins: Vec::new(),
             longest_body: 16 << 20,
+            longest_sound: 64 << 20,
             to_read: Duration::from_secs(30),
             to_answer: Duration::from_secs(600),
-            connections: 1024,
+            to_take: Duration::from_secs(30),
+            most_unread: 1 << 14,
+            // Below what systems usually let a process open.
+            connections: 512,
+            memory: u64::MAX,
+            keep_alive: KeepAlive::Forever,
             to_stop: Duration::from_secs(30),
+            log_prompts: false,
             signals: false,
         }
     }
@@ -49,12 +78,14 @@ impl Default for Options {
 
 /// What all connections share.
 pub(crate) struct Shared {
-    pub(crate) models: Arc<dyn Models>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) options: Options,
     pub(crate) metrics: Metrics,
     pub(crate) stopping: AtomicBool,
     /// Whether only this machine can reach it; then other names in requests are somebody's trick.
     pub(crate) local: bool,
+    /// Places for those who want something written down.
+    pub(crate) transcripts: Arc<Semaphore>,
 }
 
 /// Stops a server, from any thread.
@@ -84,11 +115,12 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let shared = Shared {
-            models,
+            pool: Pool::new(models, options.memory, options.keep_alive),
             options,
             metrics: Metrics::default(),
             stopping: AtomicBool::new(false),
             local: address.ip().is_loopback(),
+            transcripts: Arc::new(Semaphore::new(TRANSCRIPTS)),
         };
         let stop = Stop(Arc::new(watch::channel(false).0));
         Ok(Server { listener, shared: Arc::new(shared), stop })
@@ -100,6 +132,14 @@ impl Server {
     /// When the system does not say.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Loads a model before anybody asks for it.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn load(&self, name: &str) -> Result<(), OpenError> {
+        self.shared.pool.load_now(name)
     }
 
     /// The way to stop it.
@@ -120,12 +160,13 @@ impl Server {
             .build()?;
         let Server { listener, shared, stop } = self;
         let outcome = runtime.block_on(async {
+            tokio::spawn(shared.pool.clone().watch());
             if shared.options.signals {
                 tokio::spawn(stop_on_signals(stop.clone()));
             }
             accept(tokio::net::TcpListener::from_std(listener)?, &shared, &stop).await
         });
-        shared.models.opened().iter().for_each(|model| model.handle.drain());
+        shared.pool.close();
         // What is still under way has had its time.
         runtime.shutdown_timeout(Duration::from_secs(1));
         outcome
@@ -142,24 +183,31 @@ pub(crate) async fn told(stopped: &mut watch::Receiver<bool>) {
 async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &Stop) -> io::Result<()> {
     let most = u32::try_from(shared.options.connections).unwrap_or(u32::MAX >> 4).max(1);
     let places = Arc::new(Semaphore::new(most as usize));
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
     let mut stopped = stop.0.subscribe();
     loop {
-        let place = tokio::select! {
-            () = told(&mut stopped) => break,
-            place = places.clone().acquire_owned() => place.map_err(io::Error::other)?,
-        };
         let stream = tokio::select! {
             () = told(&mut stopped) => break,
             accepted = listener.accept() => accepted,
         };
         match stream {
-            Ok((stream, _)) => {
-                let connection = connection::serve(stream, shared.clone(), stop.0.subscribe());
-                tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
-            }
+            Ok((stream, _)) => match places.clone().try_acquire_owned() {
+                Ok(place) => {
+                    let connection = connection::serve(stream, shared.clone(), stop.0.subscribe());
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(_) => {
+                    if let Ok(place) = refusals.clone().try_acquire_owned() {
+                        tokio::spawn(async move {
+                            connection::refuse(stream).await;
+                            drop(place);
+                        });
+                    }
+                }
+            },
             // Of the connection, or for want of file handles: the next may be better.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");

@@ -3,28 +3,103 @@
 
 use crate::answer::Answers;
 use crate::error::ApiError;
+use crate::pool::Held;
 use crate::wire::Wire;
 use bytes::Bytes;
-use hyper::body::{Body, Frame};
+use hyper::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
 use pteron_llm::{Event, Ticket};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long a stream may say nothing, so that nobody between takes it for dead.
+/// How long a stream may say nothing.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// A request that is given up when nobody waits for it any more.
-pub(crate) struct Wanted(pub(crate) Ticket);
+/// A request that is given up when nobody waits for it any more, and the model that it keeps loaded until then.
+pub(crate) struct Wanted {
+    ticket: Ticket,
+    _held: Held,
+}
+
+impl Wanted {
+    pub(crate) fn new(ticket: Ticket, held: Held) -> Wanted {
+        Wanted { ticket, _held: held }
+    }
+}
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.ticket.cancel();
+    }
+}
+
+/// What both ends of a buffer know.
+#[derive(Default)]
+struct Unread {
+    count: AtomicUsize,
+    /// Whether there were more than may be.
+    overflowed: AtomicBool,
+}
+
+/// The scheduler's end of a buffer of events. It never waits: a reader that lets too much pile up is cut off.
+pub(crate) struct Teller {
+    sender: Option<UnboundedSender<Event>>,
+    unread: Arc<Unread>,
+    most: usize,
+}
+
+impl Teller {
+    /// Puts an event into the buffer; whether anybody will take it.
+    pub(crate) fn tell(&mut self, event: Event) -> bool {
+        let Some(sender) = &self.sender else { return false };
+        let is_full = self.unread.count.fetch_add(1, Ordering::Relaxed) >= self.most;
+        self.unread.overflowed.fetch_or(is_full, Ordering::Relaxed);
+        if is_full || sender.send(event).is_err() {
+            self.sender = None;
+        }
+        self.sender.is_some()
+    }
+}
+
+/// The reader's end.
+pub(crate) struct Events {
+    receiver: UnboundedReceiver<Event>,
+    unread: Arc<Unread>,
+}
+
+/// A buffer of so many events at most.
+pub(crate) fn buffer(most: usize) -> (Teller, Events) {
+    let (sender, receiver) = unbounded_channel();
+    let unread = Arc::<Unread>::default();
+    let teller = Teller { sender: Some(sender), unread: unread.clone(), most };
+    (teller, Events { receiver, unread })
+}
+
+impl Events {
+    pub(crate) async fn next(&mut self) -> Result<Event, ApiError> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ApiError>> {
+        self.receiver.poll_recv(context).map(|event| match event {
+            Some(event) => {
+                self.unread.count.fetch_sub(1, Ordering::Relaxed);
+                Ok(event)
+            }
+            None if self.unread.overflowed.load(Ordering::Relaxed) => {
+                let message = "the answer was not read as fast as it was written";
+                Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, message).code("slow_reader"))
+            }
+            None => Err(ApiError::internal("the model has stopped")),
+        })
     }
 }
 
@@ -36,8 +111,7 @@ pub(crate) enum ReplyBody {
 
 /// The events of one request as they come.
 pub(crate) struct Stream {
-    // The scheduler writes no more than the answers have tokens, so that what waits here is bounded by them.
-    events: UnboundedReceiver<Event>,
+    events: Events,
     answers: Answers,
     wire: Box<dyn Wire>,
     ready: VecDeque<Bytes>,
@@ -47,23 +121,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(
-        events: UnboundedReceiver<Event>,
-        answers: Answers,
-        mut wire: Box<dyn Wire>,
-        wanted: Wanted,
-    ) -> Stream {
+    pub(crate) fn new(events: Events, answers: Answers, mut wire: Box<dyn Wire>, wanted: Wanted) -> Stream {
         let ready = wire.begin().into();
         let ping = Box::pin(sleep(SILENCE));
         Stream { events, answers, wire, ready, ended: false, ping, _wanted: wanted }
     }
 
-    fn take(&mut self, told: Option<Event>) {
-        let taken = match told {
-            Some(told) => self.answers.take(told).map_err(ApiError::from),
-            None => Err(ApiError::internal("the model has stopped")),
-        };
-        match taken {
+    fn take(&mut self, told: Result<Event, ApiError>) {
+        match told.and_then(|told| self.answers.take(told).map_err(ApiError::from)) {
             Ok(pieces) => {
                 for piece in pieces {
                     self.ready.extend(self.wire.piece(piece));
@@ -89,10 +154,11 @@ impl Stream {
             if self.ended {
                 return Poll::Ready(None);
             }
-            match self.events.poll_recv(context) {
+            match self.events.poll(context) {
                 Poll::Ready(told) => self.take(told),
                 Poll::Pending if self.ping.as_mut().poll(context).is_ready() => {
-                    self.ready.push_back(Bytes::from_static(b": still there\n\n"));
+                    self.ping.as_mut().reset(Instant::now() + SILENCE);
+                    self.ready.extend(self.wire.ping());
                 }
                 Poll::Pending => return Poll::Pending,
             }
@@ -113,5 +179,17 @@ impl Body for ReplyBody {
             ReplyBody::Stream(stream) => stream.poll(context),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    /// How long a whole body is, which its head says then.
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            ReplyBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            ReplyBody::Stream(_) => SizeHint::default(),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, ReplyBody::Whole(None))
     }
 }

@@ -4,12 +4,25 @@ use crate::answer::{Piece, Usage};
 use crate::anthropic;
 use crate::asked::{Asked, Shape};
 use crate::error::ApiError;
+use crate::ollama;
 use crate::reply::Writer;
+use crate::responses;
 use bytes::Bytes;
 use serde_json::Value;
+use std::time::Duration;
 
 /// The answers to one request in the words of an interface.
 pub(crate) trait Wire: Send {
+    /// The type of a stream.
+    fn kind(&self) -> &'static str {
+        "text/event-stream"
+    }
+
+    /// What a stream says where it has nothing to say for long, so that nobody between takes it for dead.
+    fn ping(&self) -> Option<Bytes> {
+        Some(Bytes::from_static(b": still there\n\n"))
+    }
+
     /// What a stream begins with.
     fn begin(&mut self) -> Vec<Bytes>;
 
@@ -26,11 +39,13 @@ pub(crate) trait Wire: Send {
     fn whole(&mut self, pieces: Vec<Piece>, usage: Usage) -> Value;
 }
 
-/// The wire that a request came by.
-pub(crate) fn wire_of(asked: &Asked) -> Box<dyn Wire> {
+/// The wire that a request came by; loading the model took so long.
+pub(crate) fn wire_of(asked: &mut Asked, loading: Duration) -> Box<dyn Wire> {
     match asked.shape {
         Shape::Chat | Shape::Completion => Box::new(Writer::new(asked)),
         Shape::Messages => Box::new(anthropic::Writer::new(asked)),
+        Shape::Responses => Box::new(responses::Writer::new(asked)),
+        Shape::Talk | Shape::Generate => Box::new(ollama::Writer::new(asked, loading)),
     }
 }
 

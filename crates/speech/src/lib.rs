@@ -6,6 +6,7 @@
 mod error;
 pub mod mel;
 pub mod sound;
+pub mod transcript;
 pub mod voice;
 pub mod whisper;
 

@@ -2,25 +2,25 @@
 
 use crate::failure::{self, Failure};
 use crate::output::{Output, complain};
+use crate::serving::{Sharing, Shelf, usual_memory};
 use crate::talk::load::Loading;
-use pteron::parts::machine::memory;
-use pteron_llm::sampler::SamplerSettings;
-use pteron_llm::{ScheduleOptions, Scheduler};
-use pteron_serve::{Model, Models, OpenError, Options, Served, Server};
+use crate::talk::memory;
+use pteron_serve::{KeepAlive, Options, Server};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Answer requests over HTTP, as OpenAI's interface has them
+/// Answer requests over HTTP, for clients of OpenAI, Anthropic and Ollama
 ///
-/// Chats, completions, tools, JSON schemas and streams at /v1/chat/completions and /v1/completions, for many clients at
-/// once. Only this machine can reach it unless `--host` says otherwise. MODEL is what `pteron run --model` takes; all are
-/// loaded before the first request.
+/// Chats, completions, responses, tools, JSON schemas, streams and transcripts, for many clients at once; /openapi.json
+/// describes all of it. Only this machine can reach it unless `--host` says otherwise. MODEL is what `pteron run --model`
+/// takes. A single one is loaded before the first request, of several each when somebody asks for it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron serve
   pteron serve smollm2-135m model.pte --port 9000
+  pteron serve smollm2-135m qwen3-0.6b --memory-budget 4G --keep-alive 10m
+  pteron serve smollm2-135m --speech whisper-tiny.en
   pteron serve --host 0.0.0.0 --api-key-file keys.txt
   curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"stream\": true}'
@@ -45,6 +45,25 @@ pub(crate) struct Arguments {
     /// Requests that may wait for a model; others are told to come back later
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
+    /// A model that writes down what it hears, at /v1/audio/transcriptions
+    #[arg(long, value_name = "MODEL")]
+    speech: Vec<String>,
+    /// Load all models before the first request
+    #[arg(long)]
+    preload: bool,
+    /// Memory for all models and their answers; the least used are dropped for those that are asked for [default: nearly
+    /// all that is free]
+    #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
+    memory_budget: Option<u64>,
+    /// How long a model stays that nobody uses: 5m, 1h; 0 drops it at once, -1 keeps it
+    #[arg(long, value_name = "TIME", default_value = "-1", allow_hyphen_values = true, value_parser = keep_alive)]
+    keep_alive: KeepAlive,
+    /// Let pages of this origin ask, such as https://chat.example.org; * for all
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    cors: Vec<String>,
+    /// Log what is asked too, where PTERON_LOG=info logs requests
+    #[arg(long)]
+    log_prompts: bool,
     #[command(flatten)]
     loading: Loading,
 }
@@ -55,59 +74,46 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     if let Some(path) = &arguments.api_key_file {
         options.keys = keys(path)?;
     }
+    options.origins.clone_from(&arguments.cors);
+    let one = arguments.models.len() + arguments.speech.len() <= 1;
+    let memory = arguments.memory_budget.unwrap_or_else(usual_memory);
+    // One model alone may be mapped, and then be larger than what is free.
+    options.memory = if one && arguments.memory_budget.is_none() { u64::MAX } else { memory };
+    options.keep_alive = arguments.keep_alive;
+    options.log_prompts = arguments.log_prompts;
     let open = options.keys.is_empty() && !arguments.host.is_loopback();
-    let names: Vec<Option<&str>> = match arguments.models.as_slice() {
-        [] => vec![None],
-        models => models.iter().map(|model| Some(model.as_str())).collect(),
-    };
-    let mut models = Vec::with_capacity(names.len());
-    for name in &names {
-        models.push(arguments.open(*name, names.len() as u64)?);
-    }
-    let served = models.iter().map(|model| model.name.clone()).collect::<Vec<_>>().join(", ");
+    let sharing = Sharing { parallel: arguments.parallel.into(), queue: arguments.queue.into(), memory };
+    let shelf = Arc::new(Shelf::new(&arguments.models, &arguments.speech, &arguments.loading, sharing)?);
+    let names: Vec<String> = shelf.names().into_iter().map(str::to_owned).collect();
+    let early = arguments.preload || names.len() == 1;
     let address = SocketAddr::new(arguments.host, arguments.port);
     let failed = |error: std::io::Error| Failure::new(format!("cannot listen at {address}: {error}"));
-    let models = Open { models, created: seconds() };
-    let server = Server::bind(address, Arc::new(models), options).map_err(failed)?;
+    let server = Server::bind(address, shelf.clone(), options).map_err(failed)?;
+    for name in names.iter().filter(|_| early) {
+        shelf.prepare(name)?;
+        server.load(name).map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    }
     let address = server.address().map_err(failed)?;
     if open {
         complain(&format!("anybody who reaches {address} can use it; `--api-key-file` asks for keys\n"));
     }
-    out.line(format!("serving {served} at http://{address}/v1"))?;
+    out.line(format!("serving {} at http://{address}/v1", names.join(", ")))?;
     out.flush()?;
     server.run().map_err(|error| Failure::new(format!("the server stopped: {error}")))?;
     Ok(failure::Answer::Yes)
 }
 
-impl Arguments {
-    /// Loads a model and starts its scheduler; it shares what memory is free with so many.
-    fn open(&self, name: Option<&str>, models: u64) -> Result<Arc<Model>, Failure> {
-        let loaded = self.loading.load(name)?;
-        let voice = loaded.voice()?.clone();
-        let mut options = ScheduleOptions::default();
-        options.parallel = self.parallel.into();
-        options.queue = self.queue.into();
-        options.kept = options.parallel;
-        options.context = self.loading.context;
-        options.memory = memory().map_or(u64::MAX, |(_, free)| free / 2 / models);
-        let (scheduler, handle) = Scheduler::new(loaded.language(), Some(&voice.tokenizer), options)?;
-        let start = scheduler.spawn();
-        start.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
-        let usual = SamplerSettings { temperature: 0.7, ..SamplerSettings::default() };
-        let sampling = loaded.suggested().over(usual);
-        Ok(Arc::new(Model::new(called(loaded.name()), handle, voice, sampling)))
+fn keep_alive(text: &str) -> Result<KeepAlive, String> {
+    KeepAlive::parse(text).ok_or_else(|| format!("`{text}` is no time; write it as 5m, 90s or -1"))
+}
+
+fn origin(text: &str) -> Result<String, String> {
+    let place = text.split_once("://").filter(|(scheme, place)| !scheme.is_empty() && !place.is_empty());
+    let is_origin = text == "*" || place.is_some_and(|(_, place)| !place.contains('/'));
+    match is_origin {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is no origin; write it as https://chat.example.org, without a path")),
     }
-}
-
-/// What clients call a model: its name, or that of its file without the folder.
-fn called(name: &str) -> String {
-    let path = Path::new(name);
-    let stem = path.file_stem().filter(|_| path.exists()).and_then(|stem| stem.to_str());
-    stem.unwrap_or(name).to_owned()
-}
-
-fn seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// The keys in a file, one a line; lines that begin with # are for people.
@@ -118,26 +124,5 @@ fn keys(path: &Path) -> Result<Vec<String>, Failure> {
     match keys.is_empty() {
         true => Err(Failure::in_file(path, "there is no key in it").hint("write one a line")),
         false => Ok(keys),
-    }
-}
-
-/// Models that were loaded when the server began.
-struct Open {
-    models: Vec<Arc<Model>>,
-    created: u64,
-}
-
-impl Models for Open {
-    fn list(&self) -> Vec<Served> {
-        let served = |model: &Arc<Model>| Served { name: model.name.clone(), created: self.created };
-        self.models.iter().map(served).collect()
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<Model>, OpenError> {
-        self.models.iter().find(|model| model.name == name).cloned().ok_or(OpenError::Unknown)
-    }
-
-    fn opened(&self) -> Vec<Arc<Model>> {
-        self.models.clone()
     }
 }

@@ -6,12 +6,13 @@ use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::home;
 use crate::output::{Output, complain, size};
-use crate::speech::transcript::{Format, Transcript, piece};
 use crate::talk::load::source;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron::{Audio, Heard, OpenOptions, TranscribeOptions, Transcriber};
 use pteron_speech::sound::{RATE, RawFormat, SampleKind};
+use pteron_speech::transcript::{Format, Transcript, piece};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE", conflicts_with = "format")]
     output: Option<PathBuf>,
     /// What standard output gets
-    #[arg(long, value_enum, value_name = "FORM", default_value = "txt")]
+    #[arg(long, value_name = "FORM", default_value = "txt", value_parser = format())]
     format: Format,
     /// Listen to samples from standard input, without a header: 32-bit floats (f32) or 16-bit integers (i16)
     #[arg(long, value_enum, value_name = "SAMPLES", conflicts_with = "files")]
@@ -86,6 +87,11 @@ pub(crate) struct Arguments {
 enum Microphone {
     F32,
     I16,
+}
+
+fn format() -> impl TypedValueParser<Value = Format> {
+    // Names that are possible have a form.
+    PossibleValuesParser::new(Format::NAMES).map(|name| Format::of_name(&name).unwrap_or(Format::Txt))
 }
 
 fn temperature(text: &str) -> Result<f32, String> {

@@ -49,7 +49,7 @@ impl Loading {
         Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?)))
     }
 
-    fn options(&self) -> Result<OpenOptions, Failure> {
+    pub(crate) fn options(&self) -> Result<OpenOptions, Failure> {
         let mut options = home::options().engine(self.engine.for_library()?);
         if let Some(tokenizer) = &self.tokenizer {
             options = options.tokenizer(tokenizer);

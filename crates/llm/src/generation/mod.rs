@@ -2,8 +2,8 @@
 //! comes out. Between the two lie log probabilities, biases, grammars, penalties, the draw itself, and the text that may be
 //! shown.
 //!
-//! It has no loop and no session: whoever has one drives it. [`generate`](crate::generate()) does so with one session, the
-//! [`Scheduler`](crate::Scheduler) with many.
+//! It has no loop and no session: rounds of [`generate`](crate::generate()), with one session, and of the
+//! [`Scheduler`](crate::Scheduler), with many, drive it.
 
 mod choose;
 mod likelihood;

@@ -3,10 +3,9 @@
 use super::Scheduler;
 use super::queue::Waiting;
 use super::request::{Event, Listener};
-use crate::decoder::Reading;
+use crate::drive::{Outcome, Turn, drive};
 use crate::generation::{Generation, Step};
-use crate::signature::Draw;
-use crate::{Answer, Decoder, FinishReason, LlmError, Next, Result};
+use crate::{Answer, Decoder, FinishReason, LlmError, Result};
 use pteron_runtime::{Error, RunControl};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
@@ -39,20 +38,8 @@ enum Work {
 /// What a lane reads in one round.
 struct Part {
     tokens: Vec<u32>,
-    draw: Draw,
     /// Tokens of the text from here on.
     length: usize,
-    /// Whether what follows is wanted.
-    last: bool,
-}
-
-/// What came of it.
-enum Outcome {
-    /// A part of the prompt has been read.
-    Read,
-    /// The next step of the answer, and of its siblings.
-    Chosen(Result<Step>, Vec<Result<Step>>),
-    Failed(LlmError),
 }
 
 /// Tells a listener something. One that does not want to hear more gives its whole request up.
@@ -77,13 +64,12 @@ pub(super) fn end_unread(waiting: Waiting) {
 impl Lane {
     /// What it reads in this round; a prompt only when it has its turn.
     fn part(&self, turn: bool, chunk: usize) -> Option<Part> {
-        let draw = *self.generation.draw();
         match self.work {
-            Work::Token(token) => Some(Part { tokens: vec![token], draw, length: 1, last: true }),
+            Work::Token(token) => Some(Part { tokens: vec![token], length: 1 }),
             Work::Prompt if turn => {
                 let unread = &self.generation.prompt()[self.decoder.tokens().len()..];
                 let tokens = unread[..unread.len().min(chunk)].to_vec();
-                Some(Part { last: tokens.len() == unread.len(), tokens, draw, length: unread.len() })
+                Some(Part { tokens, length: unread.len() })
             }
             Work::Prompt => None,
         }
@@ -150,34 +136,18 @@ impl Scheduler {
         let turn = prompts.min_by_key(|(_, lane)| lane.served).map(|(at, _)| at);
         let parts: Vec<Option<Part>> =
             self.lanes.iter().enumerate().map(|(at, lane)| lane.part(turn == Some(at), chunk)).collect();
-        let mut readings = Vec::with_capacity(self.lanes.len());
-        let mut readers = Vec::with_capacity(self.lanes.len());
+        let mut turns = Vec::with_capacity(self.lanes.len());
+        let mut places = Vec::with_capacity(self.lanes.len());
         for (at, (lane, part)) in self.lanes.iter_mut().zip(&parts).enumerate() {
-            let Some(part) = part else { continue };
+            let Some(Part { tokens, length }) = part else { continue };
             let Lane { decoder, generation, siblings, control, served, .. } = lane;
             *served = self.rounds;
-            generation.call_begins();
-            siblings.iter_mut().for_each(Generation::call_begins);
-            let reading = Reading::new(decoder, &part.tokens, &part.draw, control);
-            readings.push(reading.part_of(part.length));
-            readers.push((at, part.last, generation, siblings));
-        }
-        Decoder::read_together(&mut readings);
-        let mut outcomes = Vec::with_capacity(readings.len());
-        for (reading, (at, last, generation, siblings)) in readings.into_iter().zip(readers) {
-            let outcome = match last {
-                true => reading.finish().map(|next| choose(next, generation, siblings)),
-                false => reading.done().map(|()| {
-                    generation.call_ends();
-                    siblings.iter_mut().for_each(Generation::call_ends);
-                    Outcome::Read
-                }),
-            };
-            outcomes.push((at, outcome.unwrap_or_else(Outcome::Failed)));
+            turns.push(Turn { decoder, generation, siblings, tokens, length: *length, control });
+            places.push(at);
         }
         // From the last to the first, so that lanes that leave move no other that is still to be looked at.
         let mut more = Vec::new();
-        for (at, outcome) in outcomes.into_iter().rev() {
+        for (at, outcome) in places.into_iter().zip(drive(turns)).rev() {
             self.settle(at, outcome, &mut more);
         }
         self.lanes.append(&mut more);
@@ -187,7 +157,7 @@ impl Scheduler {
     fn settle(&mut self, at: usize, outcome: Outcome, more: &mut Vec<Lane>) {
         let (step, steps) = match outcome {
             Outcome::Read => return,
-            Outcome::Chosen(step, steps) => (step, steps),
+            Outcome::Chosen(steps) => steps,
             Outcome::Failed(LlmError::Run(Error::Cancelled | Error::Deadline)) => {
                 let lane = self.lanes.remove(at);
                 return self.end_cancelled_lane(lane);
@@ -307,17 +277,5 @@ impl Scheduler {
             let outcome = Err(error.take().unwrap_or_else(|| LlmError::Run(Error::Invalid(problem.clone()))));
             tell(listener, control, Event::Ended { answer, rest: String::new(), outcome });
         }
-    }
-}
-
-/// The next step of an answer and of those that wait for the same prompt; each sees the scores as the model gave them.
-fn choose(next: Next<'_>, generation: &mut Generation<'_>, siblings: &mut [Generation<'_>]) -> Outcome {
-    match next {
-        Next::Scores(scores) => {
-            let each = siblings.iter_mut().map(|sibling| sibling.take(Next::Scores(&mut scores.clone())));
-            let steps = each.collect();
-            Outcome::Chosen(generation.take(Next::Scores(scores)), steps)
-        }
-        Next::Token(token) => Outcome::Chosen(generation.take(Next::Token(token)), Vec::new()),
     }
 }

@@ -192,6 +192,11 @@ impl Handle {
         self.0.options.parallel
     }
 
+    /// Bytes that all sessions together may hold.
+    pub fn memory(&self) -> u64 {
+        self.0.options.memory
+    }
+
     /// Hands a request over. What is wrong with it is found here, before it waits.
     ///
     /// # Errors

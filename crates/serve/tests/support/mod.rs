@@ -11,7 +11,7 @@ use pteron_models::architectures::Llama;
 use pteron_models::shapes::tiny;
 use pteron_models::{KvCache, Model as Built, ModelOptions, RandomWeights};
 use pteron_runtime::{Options as LoadOptions, Program};
-use pteron_serve::{Model, Models, OpenError, Options, Served, Server, Stop};
+use pteron_serve::{Loaded, Model, Models, OpenError, Options, Served, Server, Stop};
 use pteron_template::ChatTemplate;
 use pteron_tensor::{Bytes, DType};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(crate) const VOCAB: usize = 102;
 pub(crate) const END: u32 = 99;
 pub(crate) const CONTEXT: usize = 4096;
 
-const TEMPLATE: &str = "{% if tools %}<|turn|>{{ tools | tojson }}<|end|>{% endif %}{% for message in messages %}<|turn|>\
+pub(crate) const TEMPLATE: &str = "{% if tools %}<|turn|>{{ tools | tojson }}<|end|>{% endif %}{% for message in messages %}<|turn|>\
      {{ message.role }}: {{ message.content }}{% for call in message.tool_calls %}<tool_call>\
      {{ call.function | tojson }}</tool_call>{% endfor %}<|end|>{% endfor %}\
      {% if add_generation_prompt %}<|turn|>assistant: {% endif %}";
@@ -90,15 +90,11 @@ struct One(Arc<Model>);
 
 impl Models for One {
     fn list(&self) -> Vec<Served> {
-        vec![Served { name: self.0.name.clone(), created: 1 }]
+        vec![Served::new(self.0.name.as_str(), 1)]
     }
 
-    fn open(&self, name: &str) -> Result<Arc<Model>, OpenError> {
-        if name == self.0.name { Ok(self.0.clone()) } else { Err(OpenError::Unknown) }
-    }
-
-    fn opened(&self) -> Vec<Arc<Model>> {
-        vec![self.0.clone()]
+    fn load(&self, _: &str) -> Result<Loaded, OpenError> {
+        Ok(Loaded::Talks(self.0.clone()))
     }
 }
 
@@ -106,13 +102,14 @@ impl Models for One {
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) stop: Stop,
-    model: Arc<Model>,
+    /// The one that is served where it is only one.
+    model: Option<Arc<Model>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Running {
     pub(crate) fn counts(&self) -> Counts {
-        self.model.handle.counts()
+        self.model.as_ref().unwrap().handle.counts()
     }
 
     /// Waits for something to become true; soon, or never.
@@ -139,24 +136,47 @@ impl Drop for Running {
     }
 }
 
+/// A model whose scheduler runs.
+pub(crate) fn tiny_model(
+    name: &str,
+    template: &str,
+    change: impl FnOnce(&mut ScheduleOptions),
+) -> Arc<Model> {
+    let model = model();
+    let voice = Voice { template: Some(ChatTemplate::new(template).unwrap()), ..Voice::new(tokenizer()) };
+    let mut schedule = ScheduleOptions::default();
+    change(&mut schedule);
+    let (scheduler, handle) = Scheduler::new(&model, Some(&voice.tokenizer), schedule).unwrap();
+    scheduler.spawn().unwrap();
+    Arc::new(Model::new(name, handle, voice, SamplerSettings::default()))
+}
+
 pub(crate) fn serve(
     change_schedule: impl FnOnce(&mut ScheduleOptions),
     change: impl FnOnce(&mut Options),
 ) -> Running {
-    let model = model();
-    let voice = Voice { template: Some(ChatTemplate::new(TEMPLATE).unwrap()), ..Voice::new(tokenizer()) };
-    let mut schedule = ScheduleOptions::default();
-    change_schedule(&mut schedule);
-    let (scheduler, handle) = Scheduler::new(&model, Some(&voice.tokenizer), schedule).unwrap();
-    scheduler.spawn().unwrap();
-    let sampling = SamplerSettings::default();
-    let model = Arc::new(Model::new("tiny", handle, voice, sampling));
+    serve_named("tiny", change_schedule, change)
+}
+
+/// The same with a model of another name.
+pub(crate) fn serve_named(
+    name: &str,
+    change_schedule: impl FnOnce(&mut ScheduleOptions),
+    change: impl FnOnce(&mut Options),
+) -> Running {
+    let model = tiny_model(name, TEMPLATE, change_schedule);
+    let mut running = serve_models(Arc::new(One(model.clone())), change);
+    running.model = Some(model);
+    running
+}
+
+pub(crate) fn serve_models(models: Arc<dyn Models>, change: impl FnOnce(&mut Options)) -> Running {
     let mut options = Options::default();
     change(&mut options);
-    let server = Server::bind("127.0.0.1:0".parse().unwrap(), Arc::new(One(model.clone())), options).unwrap();
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), models, options).unwrap();
     let (address, stop) = (server.address().unwrap(), server.stop());
     let thread = Some(std::thread::spawn(move || server.run().unwrap()));
-    Running { address, stop, model, thread }
+    Running { address, stop, model: None, thread }
 }
 
 pub(crate) fn plain() -> Running {

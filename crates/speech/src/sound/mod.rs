@@ -8,8 +8,9 @@ mod raw;
 mod resample;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 pub use raw::{RawFormat, SampleKind};
 pub use resample::Resampler;
@@ -97,9 +98,17 @@ impl Sound {
         if file.metadata()?.is_dir() {
             return Err(SoundError::Unknown("it is a folder".to_owned()));
         }
-        let container = Container::open(Box::new(file))?;
+        Ok(Sound::contained(Container::open(Box::new(file))?))
+    }
+
+    /// The content of a sound file.
+    pub fn encoded(bytes: Arc<[u8]>) -> Result<Sound, SoundError> {
+        Ok(Sound::contained(Container::open(Box::new(Cursor::new(bytes)))?))
+    }
+
+    fn contained(container: Container) -> Sound {
         let seconds = container.seconds();
-        Ok(Sound::of(Box::new(container), seconds))
+        Sound::of(Box::new(container), seconds)
     }
 
     /// Samples without a header, as microphones give them.

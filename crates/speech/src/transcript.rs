@@ -1,42 +1,65 @@
 //! A transcript in the forms that people want it in: plain text, subtitles (SRT and WebVTT), a table, JSON as the servers of
 //! the field give it.
 
-use clap::ValueEnum;
-use pteron_speech::whisper::Segment;
+use crate::whisper::Segment;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 
 /// A form of transcripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The text alone; with times before words where they are known.
     Txt,
+    /// Subtitles.
     Srt,
+    /// Subtitles of the web.
     Vtt,
+    /// A table: start and end in milliseconds, text.
     Tsv,
+    /// All that is known.
     Json,
 }
 
 impl Format {
+    /// What they are called, and how files with them end.
+    pub const NAMES: [&str; 5] = ["txt", "srt", "vtt", "tsv", "json"];
+
+    /// The form of that name.
+    pub fn of_name(name: &str) -> Option<Format> {
+        let all = [Format::Txt, Format::Srt, Format::Vtt, Format::Tsv, Format::Json];
+        let mut named = Format::NAMES.iter().zip(all);
+        named.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, format)| format)
+    }
+
     /// The form that a file's ending names.
-    pub(crate) fn of_path(path: &Path) -> Option<Format> {
-        Format::from_str(path.extension()?.to_str()?, true).ok()
+    pub fn of_path(path: &Path) -> Option<Format> {
+        Format::of_name(path.extension()?.to_str()?)
     }
 }
 
 /// What was said in one sound.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript {
-    pub(crate) language: String,
+pub struct Transcript {
+    /// The language that is spoken.
+    pub language: String,
     /// Seconds of sound.
-    pub(crate) duration: f64,
-    pub(crate) translated: bool,
-    pub(crate) segments: Vec<Segment>,
+    pub duration: f64,
+    /// Whether it is in English, whatever was spoken.
+    pub translated: bool,
+    /// Stretches with their times.
+    pub segments: Vec<Segment>,
 }
 
 impl Transcript {
+    /// All that was said.
+    pub fn text(&self) -> String {
+        let whole: String = self.segments.iter().map(|segment| segment.text.as_str()).collect();
+        whole.trim().to_owned()
+    }
+
     /// All of it.
-    pub(crate) fn render(&self, format: Format) -> String {
+    pub fn render(&self, format: Format) -> String {
         let head = match format {
             Format::Json => return format!("{:#}\n", self.json()),
             Format::Vtt => "WEBVTT\n\n",
@@ -49,8 +72,8 @@ impl Transcript {
             .fold(head.to_owned(), |text, segment| text + &piece(segment, &mut number, format))
     }
 
-    fn json(&self) -> Value {
-        let whole: String = self.segments.iter().map(|segment| segment.text.as_str()).collect();
+    /// All that is known.
+    pub fn json(&self) -> Value {
         let segments = self.segments.iter().enumerate().map(|(id, segment)| {
             let words = segment.words.iter().map(|word| {
                 json!({"word": word.text, "start": hundredths(word.start), "end": hundredths(word.end)})
@@ -72,7 +95,7 @@ impl Transcript {
             "task": if self.translated { "translate" } else { "transcribe" },
             "language": self.language,
             "duration": hundredths(self.duration),
-            "text": whole.trim(),
+            "text": self.text(),
             "segments": segments.collect::<Vec<_>>(),
         })
     }
@@ -80,7 +103,7 @@ impl Transcript {
 
 /// One segment in a form that has them one after another, word by word where their times are known; nothing in JSON, which
 /// is one value. `number` counts what is shown.
-pub(crate) fn piece(segment: &Segment, number: &mut usize, format: Format) -> String {
+pub fn piece(segment: &Segment, number: &mut usize, format: Format) -> String {
     let whole = [(segment.start, segment.end, segment.text.as_str())];
     let words: Vec<_> = segment.words.iter().map(|word| (word.start, word.end, word.text.as_str())).collect();
     let parts = if words.is_empty() { &whole[..] } else { &words };
@@ -127,8 +150,8 @@ fn time(seconds: f64, point: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pteron_speech::whisper::Word;
-    use pteron_speech::whisper::fallback::Measures;
+    use crate::whisper::Word;
+    use crate::whisper::fallback::Measures;
 
     fn transcript() -> Transcript {
         let measures = Measures { compression: 1.25, log_probability: -0.5, no_speech: 0.0 };

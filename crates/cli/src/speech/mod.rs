@@ -1,3 +1,0 @@
-//! Transcripts in the forms that people want them in.
-
-pub(crate) mod transcript;

@@ -127,7 +127,7 @@ def completions():
 @of_openai
 def responses():
     """responses.create, stream and parse."""
-    asked = {"model": SMALL, "input": "Say hello.", "max_output_tokens": 16}
+    asked = {"model": MODEL, "input": SHORTLY[0]["content"], "max_output_tokens": 100, "temperature": 0}
     assert ai.responses.create(**asked).output_text
     with ai.responses.stream(**asked) as events:
         pieces = [event.delta for event in events if event.type == "response.output_text.delta"]

@@ -13,8 +13,18 @@ from pydantic import BaseModel, TypeAdapter
 
 from checks import KEY, MODEL, SMALL, URL, WEATHER, check
 
-# What local servers add to OpenAI's messages, and clients read: the thoughts of a model; and where a model stands.
-BEYOND = {"reasoning_content", "state", "status"}
+# What the packages' types do not have and clients read all the same.
+BEYOND = {
+    # The thoughts of a model, and where a model stands, as local servers tell them.
+    "openai.ChatCompletionMessage": {"reasoning_content"},
+    "openai.ChoiceDelta": {"reasoning_content"},
+    "openai.Model": {"status"},
+    # OpenAI's own servers tell them, and the open description of the interface requires them.
+    "openai.Response": {"store", "frequency_penalty", "presence_penalty"},
+    # Ollama's own servers tell it beside `model`.
+    "ollama.ListResponse.Model": {"name"},
+    "ollama.ProcessResponse.Model": {"name"},
+}
 
 client = httpx.Client(base_url=URL, headers={"Authorization": f"Bearer {KEY}"}, timeout=300)
 
@@ -23,10 +33,11 @@ def unknown(value, raw, place=""):
     """Paths of fields in the JSON that the type does not have."""
     if isinstance(value, BaseModel) and isinstance(raw, dict):
         fields = type(value).model_fields
+        beyond = BEYOND.get(f"{type(value).__module__.split('.')[0]}.{type(value).__qualname__}", ())
         names = {field.alias or name: name for name, field in fields.items()} | {name: name for name in fields}
         for key, inner in raw.items():
             if key not in names:
-                if key not in BEYOND:
+                if key not in beyond:
                     yield f"{place}.{key}"
             else:
                 yield from unknown(getattr(value, names[key]), inner, f"{place}.{key}")

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let (both, one) = ([model, small], [small]);
         let mut server = Server::start(&Start {
             pteron: &pteron,
-            models: if open { &one } else { &both },
+            models: if open || model == small { &one } else { &both },
             threads: arguments.threads,
             key: (!open).then_some(KEY),
             parallel: 8,

@@ -197,7 +197,7 @@ impl Writer {
 
 fn usage_json(usage: Usage) -> Value {
     json!({
-        "input_tokens": usage.prompt, "input_tokens_details": {"cached_tokens": usage.cached},
+        "input_tokens": usage.prompt, "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
         "output_tokens": usage.answers, "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.answers,
     })

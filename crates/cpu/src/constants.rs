@@ -1,13 +1,15 @@
 //! What all plans of a graph share: its fused form, its constants, and quantised weights bound to their kernels.
 
 use pteron_ir::{Graph, ValueId};
+use pteron_kernels::convolution::packed::Filters;
+use pteron_kernels::dense::packed::Panels;
 use pteron_kernels::quant::QuantLinear;
 use pteron_runtime::backend::{GraphId, ProgramGraphs};
 use pteron_runtime::{Multiple, Weights};
 use pteron_tensor::quant::Scheme;
 use pteron_tensor::{DType, HostTensor};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How the ops of a graph are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +27,26 @@ pub(crate) struct Prepared {
     pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
     pub(crate) linears: Mutex<HashMap<LinearKey, Bound>>,
+    /// Filters of convolutions, packed: by constant and groups.
+    pub(crate) filters: Mutex<HashMap<(usize, usize), Arc<Filters>>>,
+    /// Matrices of products, packed: by constant, and whether it is the transpose that is multiplied.
+    pub(crate) panels: Mutex<HashMap<(usize, bool), Arc<Panels>>>,
 }
 
 impl Prepared {
     pub(crate) fn new(fused: Graph, constants: Constants) -> Prepared {
-        Prepared { fused, constants, linears: Mutex::default() }
+        let (linears, filters, panels) = Default::default();
+        Prepared { fused, constants, linears, filters, panels }
+    }
+
+    /// Bytes of weights that were packed beside those of the file.
+    pub(crate) fn packed_bytes(&self) -> u64 {
+        let linears = self.linears.lock().unwrap_or_else(PoisonError::into_inner);
+        let filters = self.filters.lock().unwrap_or_else(PoisonError::into_inner);
+        let panels = self.panels.lock().unwrap_or_else(PoisonError::into_inner);
+        let linears = linears.values().map(|bound| bound.alone.packed_bytes() as u64);
+        let filters = filters.values().map(|filters| filters.bytes() as u64);
+        linears.chain(filters).chain(panels.values().map(|panels| panels.bytes() as u64)).sum()
     }
 
     /// The graph in one of its forms.

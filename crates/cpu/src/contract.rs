@@ -15,7 +15,7 @@ use pteron_runtime::backend::{
 };
 use pteron_runtime::reference::Argument;
 use pteron_runtime::{Error, LoadMode, Result, Value};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
 struct Attempt<'s> {
@@ -241,11 +241,7 @@ impl Loaded for LoadedCpu {
     fn memory(&self) -> MemoryReport {
         let (stored, made) = self.weights.bytes();
         let (mapped_bytes, copied) = if self.mode == LoadMode::Copy { (0, stored) } else { (stored, 0) };
-        let derived = self.prepared.iter().map(|graph| {
-            let linears = graph.linears.lock().unwrap_or_else(PoisonError::into_inner);
-            linears.values().map(|bound| bound.alone.packed_bytes() as u64).sum::<u64>()
-        });
-        let derived: u64 = derived.sum();
+        let derived: u64 = self.prepared.iter().map(|graph| graph.packed_bytes()).sum();
         let buffers = self.graphs.graphs.iter().flat_map(|graph| {
             let main = &graph.module.main;
             main.buffers.iter().filter_map(|buffer| match main.ty(buffer.value)? {

@@ -19,6 +19,7 @@ use pteron_ir::token_rows;
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
 use pteron_passes::fuse::fuse;
+use pteron_passes::layouts;
 use pteron_plan::{Layout, RunMemory};
 use pteron_runtime::backend::{DelegateGraph, GraphId, LoadOptions, ProgramGraphs, RunControl};
 use pteron_runtime::reference::{Argument, check_inputs};
@@ -82,8 +83,9 @@ impl LoadedCpu {
                 residence.keep(tensor, options.mode).map_err(|error| problem(error.to_string()))?;
             }
             let mut fused = graph.module.main.clone();
+            layouts::sink(&mut fused);
             let made = fuse(&mut fused);
-            debug_assert_eq!(pteron_ir::verify(&fused), Ok(()), "what fuse makes is sound");
+            debug_assert_eq!(pteron_ir::verify(&fused), Ok(()), "what passes make is sound");
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
             prepared
                 .push(Arc::new(Prepared::new(fused, Constants::new(weights.clone(), graphs.clone(), id))));
@@ -139,7 +141,7 @@ impl LoadedCpu {
             invariant: self.invariant,
             invariant_rows: self.invariant_rows[id.0],
         };
-        let lowering = Lowering::new(prepared.clone(), how, self.pool.threads());
+        let lowering = Lowering::new(prepared.clone(), how, self.pool.threads(), form);
         let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;
         let planned = Arc::new(planned);
         tracing::info!(

@@ -310,8 +310,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Tells who listens that a node has run.
-    pub(crate) fn trace(&self, number: usize) -> Result<()> {
+    /// Tells who listens that a node has run. Who asks for no values hears of what a group of nodes begins with: that is where its
+    /// time goes.
+    pub(crate) fn trace(&self, number: usize, begins: Option<&Node>) -> Result<()> {
         let (Some(trace), Some(node)) = (&self.control.trace, self.listened.get(number)) else {
             return Ok(());
         };
@@ -321,7 +322,8 @@ impl Run<'_> {
                 results.push(self.read(value).map_err(|error| self.at_node(number, error))?);
             }
         }
-        trace.step(&backend::Step { graph: self.id, op: &node.op, place: node.place, results: &results });
+        let told = begins.filter(|_| trace.detail() != Detail::Values).unwrap_or(node);
+        trace.step(&backend::Step { graph: self.id, op: &told.op, place: told.place, results: &results });
         Ok(())
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Step {
     pub(crate) number: usize,
     pub(crate) repeat: Repeat,
     pub(crate) kernel: Kernel,
+    /// The product or convolution that a group of nodes begins with, where it runs in this step.
+    pub(crate) begins: Option<Box<Node>>,
     /// For steps that read weights, and gain by reading them for several lanes.
     pub(crate) joint: Option<JointStep>,
 }
@@ -108,7 +110,7 @@ impl Step {
             return Err(run.at_node(self.number, error));
         }
         if run.control.trace.is_some() {
-            run.trace(self.number)?;
+            run.trace(self.number, self.begins.as_deref())?;
         }
         Ok(())
     }

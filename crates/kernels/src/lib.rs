@@ -13,6 +13,7 @@ pub mod convolution;
 pub mod copy;
 pub mod dense;
 pub mod elementwise;
+pub mod epilogue;
 pub mod index;
 pub mod norm;
 pub mod order;

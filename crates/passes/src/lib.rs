@@ -6,11 +6,13 @@
 
 pub mod activation;
 pub mod attention;
+pub mod batch_norm;
 mod compact;
 pub mod cse;
 pub mod dead_code;
 pub mod fold;
 pub mod fuse;
+pub mod layouts;
 pub mod merge_constants;
 pub mod no_ops;
 mod numbers;
@@ -70,6 +72,9 @@ pub const PIPELINE: &[Pass] = &[
     cse::PASS,
     sizes::PASS,
     views::PASS,
+    // Transposes gone, what stands behind a convolution can be seen.
+    layouts::PASS,
+    batch_norm::PASS,
     rms_norm::PASS,
     activation::PASS,
     rope::PASS,

@@ -188,7 +188,8 @@ fn fill(graph: &Graph, data: &Data, size: i64) -> Data {
     let mut data = data.clone();
     for constant in &graph.constants {
         let Some(Type::Tensor(ty)) = graph.ty(constant.value) else { continue };
-        let seed = constant.name.bytes().fold(1, |seed, byte| seed * 31 + u64::from(byte));
+        let seed =
+            constant.name.bytes().fold(1u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let shape = ty.shape.iter().map(|dim| dim.evaluate(|_| Some(size)).unwrap() as usize).collect();
         let (name, dtype) = (constant.name.clone(), ty.dtype);
         data.0.entry(name).or_insert_with(|| Numbers(seed | 1).tensor(dtype, shape));

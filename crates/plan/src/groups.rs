@@ -1,14 +1,20 @@
 //! Groups of element-wise nodes that run as one: a node whose only reader is another one of the same sizes is computed
-//! inside it, block by block, and never lies in memory. Which nodes a backend can compute as one, it says itself.
+//! inside it, block by block, and never lies in memory. A product or a convolution may begin a group: the others are computed
+//! while its results are near. Which nodes a backend can compute as one, it says itself.
 
 use crate::types::Types;
 use pteron_ir::{Block, Graph, Node, Op, Ssa, ValueId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Which nodes a backend can compute as one.
 pub trait Join {
     /// Whether an op computes each element of its result from the elements at the same place.
     fn is_elementwise(&self, op: &Op<Ssa>) -> bool;
+
+    /// Whether the step of a node that is no such op can go on with some, where nobody else reads its result.
+    fn can_begin(&self, _types: &Types, _node: &Node) -> bool {
+        false
+    }
 
     /// Whether one step can compute a node and those whose results only it reads; they are given by result.
     fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool;
@@ -79,19 +85,22 @@ impl<'g, J: Join> Finding<'_, 'g, J> {
         let mut candidates: HashMap<ValueId, (usize, &'g Node)> = HashMap::new();
         // By node: all that run inside it, itself not counted.
         let mut parts: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
+        // Those that begin a group, or contain one that does.
+        let mut begun: HashSet<ValueId> = HashSet::new();
         for node in &block.nodes {
             let own = *number;
             *number += 1;
             node.for_each_block(|block| self.block(block, number));
             let &[result] = node.results.as_slice() else { continue };
-            let fits = self.join.is_elementwise(&node.op)
-                && !self.types.is_renaming(node)
-                && !self.types.refused.contains_key(&own)
-                && self.types.is_static(node);
-            if !fits {
+            let known = !self.types.refused.contains_key(&own) && self.types.is_static(node);
+            if !known || !self.join.is_elementwise(&node.op) || self.types.is_renaming(node) {
+                if known && self.readers.get(&result) == Some(&1) && self.join.can_begin(self.types, node) {
+                    candidates.insert(result, (own, node));
+                    begun.insert(result);
+                }
                 continue;
             }
-            let inner = self.take_in(node, result, &candidates, &parts);
+            let inner = self.take_in(node, result, &candidates, &parts, &begun);
             let nodes: ByResult<'g> =
                 inner.iter().filter_map(|value| Some((*value, candidates.get(value)?.1))).collect();
             if !nodes.is_empty() && self.join.can_join(self.types, node, &nodes) {
@@ -102,6 +111,9 @@ impl<'g, J: Join> Finding<'_, 'g, J> {
                     }
                 }
                 self.groups.inner.insert(own, nodes);
+                if inner.iter().any(|value| begun.contains(value)) {
+                    begun.insert(result);
+                }
                 parts.insert(result, inner);
             }
             if self.readers.get(&result) == Some(&1) {
@@ -117,11 +129,14 @@ impl<'g, J: Join> Finding<'_, 'g, J> {
         result: ValueId,
         candidates: &HashMap<ValueId, (usize, &'g Node)>,
         parts: &HashMap<ValueId, Vec<ValueId>>,
+        begun: &HashSet<ValueId>,
     ) -> Vec<ValueId> {
         let sizes = self.types.sizes(result);
         let mut inner = Vec::new();
         node.for_each_operand(|value| {
-            if candidates.contains_key(&value) && self.types.sizes(value) == sizes {
+            // One beginning is all that a step has; what another gives lies in memory.
+            let free = !begun.contains(&value) || !inner.iter().any(|value| begun.contains(value));
+            if free && candidates.contains_key(&value) && self.types.sizes(value) == sizes {
                 inner.push(value);
                 inner.extend(parts.get(&value).into_iter().flatten());
             }

@@ -57,7 +57,13 @@ fn nodes(builder: &mut Builder, choices: &mut Choices<'_>, scope: &mut Vec<Value
     for _ in 0..1 + choices.below(6) {
         let x = choices.one_of(scope);
         let op: Op<Ssa> = match choices.below(if depth < MOST_DEPTH { 9 } else { 7 }) {
-            0 | 1 => Op::Add { a: x, b: choices.one_of(scope) },
+            0 | 1 => match choices.below(3) {
+                0 => {
+                    let mat2 = choices.one_of(scope);
+                    Op::Addmm { mat1: x, mat2, bias: None, alpha: 1.0, beta: 1.0 }
+                }
+                _ => Op::Add { a: x, b: choices.one_of(scope) },
+            },
             2 => Op::Transpose { x, perm: vec![1, 0] },
             3 => Op::Contiguous { x },
             4..=6 => {
@@ -124,7 +130,13 @@ impl Join for Symbolic {
         matches!(op, Op::Add { .. })
     }
 
+    fn can_begin(&self, _: &Types, node: &Node) -> bool {
+        matches!(node.op, Op::Addmm { .. })
+    }
+
     fn can_join(&self, _: &Types, _: &Node, inner: &HashMap<ValueId, &Node>) -> bool {
+        let products = inner.values().filter(|node| matches!(node.op, Op::Addmm { .. })).count();
+        assert!(products < 2, "one product begins a group");
         inner.len() < 3
     }
 }

@@ -1,19 +1,20 @@
 //! Ops that compute each element from the elements at the same place: chains of loops over blocks.
 
+use super::behind;
 use super::lowering::{Compiled, Numbered, Planner};
 use crate::fault::invalid;
 use crate::run::Run;
 use pteron_ir::{Node, Op, Ssa, ValueId};
 use pteron_kernels::elementwise::{BinaryOp, Chain, ChainBuilder, UnaryOp, Value};
 use pteron_kernels::path::Path;
-use pteron_kernels::view::View;
+use pteron_kernels::view::{View, ViewMut};
 use pteron_plan::{Layout, Types};
 use pteron_runtime::NodeError;
 use pteron_tensor::{DType, promote};
 use std::collections::HashMap;
 
 /// The most operands of one chain.
-const MOST_OPERANDS: usize = 8;
+pub(super) const MOST_OPERANDS: usize = 8;
 
 /// What a node does to each element.
 enum Element {
@@ -123,12 +124,13 @@ impl Building<'_> {
         let made = match known {
             Some((_, made)) => *made,
             None => match self.inner.get(&value) {
-                Some(node) => {
+                // What a product or a convolution gives is in its place.
+                Some(node) if !behind::begins(&node.op) => {
                     let made = self.node(node)?;
                     self.made.push((value, made));
                     made
                 }
-                None => {
+                _ => {
                     if self.operands.len() == MOST_OPERANDS {
                         return None;
                     }
@@ -189,8 +191,8 @@ impl Building<'_> {
 
 /// A chain with the values that it reads from memory.
 pub(super) struct Fused {
-    chain: Chain,
-    operands: Vec<ValueId>,
+    pub(super) chain: Chain,
+    pub(super) operands: Vec<ValueId>,
 }
 
 /// The chain that computes a node, with those before it whose results nobody else needs; `None` where a part of it is
@@ -205,29 +207,52 @@ pub(super) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, 
     (chain.output() == types.tensor(result)?.dtype).then_some(Fused { chain, operands })
 }
 
-pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
+pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
-    let alone = HashMap::new();
-    let inner = planner.groups.inner(node.number).unwrap_or(&alone);
+    let (alone, groups) = (HashMap::new(), planner.groups);
+    let inner = groups.inner(node.number).unwrap_or(&alone);
+    if let Some(first) = behind::begun(inner) {
+        // Nobody else computes what runs inside: where the step cannot be made, it fails and does not leave that out.
+        let refused = || Compiled::Compute(Box::new(|_| Err(invalid("a group that cannot be made"))));
+        return Some(behind::compile(planner, node, inner, first).unwrap_or_else(refused));
+    }
     let Fused { chain, operands } = fuse(&node.node, inner, planner.types, planner.lower.path)?;
     Some(Compiled::Compute(Box::new(move |run| apply(run, &chain, &operands, result))))
 }
 
 /// Runs a chain over operands that broadcast to the result.
-fn apply(run: &mut Run<'_>, chain: &Chain, operands: &[ValueId], result: ValueId) -> Result<(), NodeError> {
-    let mut target = run.target(result)?;
+fn apply(run: &Run<'_>, chain: &Chain, operands: &[ValueId], result: ValueId) -> Result<(), NodeError> {
+    apply_to(run, chain, operands, &mut run.target(result)?, None)
+}
+
+/// The same into a target, which may be the operand of that number itself.
+pub(super) fn apply_to(
+    run: &Run<'_>,
+    chain: &Chain,
+    operands: &[ValueId],
+    target: &mut ViewMut<'_>,
+    own: Option<usize>,
+) -> Result<(), NodeError> {
+    let (data, dtype) = (target.data(), target.dtype());
+    let itself = Layout::from_parts(target.sizes(), target.strides());
     let mut layouts = [Layout::SCALAR; MOST_OPERANDS];
-    for (&operand, layout) in operands.iter().zip(&mut layouts) {
-        let spread = run.slot(operand).layout.broadcast_to(target.sizes());
+    for (number, (&operand, layout)) in operands.iter().zip(&mut layouts).enumerate() {
+        let spread = match own == Some(number) {
+            true => itself,
+            false => run.slot(operand).layout.broadcast_to(target.sizes()),
+        };
         *layout = spread.ok_or_else(|| invalid("shapes do not broadcast"))?;
     }
     let empty = View::new(&[], DType::U8, 0, &[0], &[1]).ok_or_else(|| invalid("an empty view"))?;
     let mut views = [empty; MOST_OPERANDS];
-    for ((&operand, layout), view) in operands.iter().zip(&layouts).zip(&mut views) {
-        let source = run.view(operand)?;
-        // SAFETY: the operand's own elements, some of them more than once.
-        *view = unsafe { View::from_raw(source.data(), source.dtype(), layout.sizes(), layout.strides()) };
+    for (number, ((&operand, layout), view)) in operands.iter().zip(&layouts).zip(&mut views).enumerate() {
+        let (data, dtype) = match own == Some(number) {
+            true => (data.cast_const(), dtype),
+            false => run.view(operand).map(|source| (source.data(), source.dtype()))?,
+        };
+        // SAFETY: the operand's own elements, some of them more than once, or the very elements of the target.
+        *view = unsafe { View::from_raw(data, dtype, layout.sizes(), layout.strides()) };
     }
-    chain.run(run.pool, &mut target, &views[..operands.len()]);
+    chain.run(run.pool, target, &views[..operands.len()]);
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! are multiplied together, so that it is read once, and matrices that nobody picks are not read at all.
 
 use super::index::is_index;
-use super::lowering::{Compiled, Numbered, Planner};
-use super::quantized::{Fields, bound, constant, even_rows, list_sources, list_targets, most_rows, rows_of};
+use super::lowering::{Compiled, Numbered, Planner, constant};
+use super::quantized::{Fields, bound, even_rows, list_sources, list_targets, most_rows, rows_of};
 use crate::constants::Bound;
 use crate::fault::{invalid, out_of_range};
 use crate::joint::Joint;

@@ -1,11 +1,13 @@
 //! What the builders of steps work with: the planner, and what the CPU's lowering owns besides it.
 
-use crate::constants::Prepared;
+use crate::constants::{Form, Prepared};
 use crate::step::{JointKernel, Kernel};
-use pteron_ir::ValueId;
+use pteron_ir::{Graph, Op, Type, ValueId};
 use pteron_kernels::path::Path;
 use pteron_kernels::quant::InputLayout;
+use pteron_plan::Storage;
 use pteron_runtime::Precision;
+use pteron_tensor::HostTensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -30,13 +32,19 @@ pub(crate) struct Lowering {
     pub(super) inputs: Vec<(ValueId, InputLayout, usize)>,
     /// Products whose kernel holds the weight itself, by the node's number.
     pub(super) bound: HashSet<usize>,
+    /// Transposes of matrices that are constants, by result.
+    turned: HashMap<ValueId, ValueId>,
+    /// Who listens to the plain ops hears of every product.
+    pub(super) form: Form,
+    /// Whether inputs have one size for good, so that weights are packed for it.
+    is_fixed: bool,
     /// Work of all steps whose sizes are known.
     pub(super) work: u64,
 }
 
 impl Lowering {
-    pub(crate) fn new(prepared: Arc<Prepared>, how: Numerics, threads: usize) -> Lowering {
-        let (tables, inputs, bound) = Default::default();
+    pub(crate) fn new(prepared: Arc<Prepared>, how: Numerics, threads: usize, form: Form) -> Lowering {
+        let (tables, inputs, bound, turned) = Default::default();
         let Numerics { path, precision, invariant, invariant_rows } = how;
         Lowering {
             prepared,
@@ -48,8 +56,57 @@ impl Lowering {
             tables,
             inputs,
             bound,
+            turned,
+            is_fixed: false,
+            form,
             work: 0,
         }
+    }
+}
+
+impl Lowering {
+    /// Looks at the graph that is planned.
+    pub(super) fn read(mut self, graph: &Graph) -> Lowering {
+        self.is_fixed = graph.inputs.iter().all(|input| match graph.ty(input.value) {
+            Some(Type::Tensor(ty)) => ty.known_shape().is_some(),
+            _ => true,
+        });
+        graph.for_each_node(|node, _| {
+            if let (Op::Transpose { x, perm }, &[result]) = (&node.op, node.results.as_slice())
+                && matches!(perm[..], [1 | -1, 0 | -2])
+                && self.constant_index(*x).is_some()
+            {
+                self.turned.insert(result, *x);
+            }
+        });
+        self
+    }
+
+    /// Which constant a value is.
+    pub(super) fn constant_index(&self, value: ValueId) -> Option<usize> {
+        let constants = &self.prepared.graph(Form::Plain).constants;
+        constants.iter().position(|constant| constant.value == value)
+    }
+
+    /// A matrix that is a constant or the transpose of one, and whether it is that.
+    pub(super) fn matrix(&self, value: ValueId) -> Option<(usize, bool)> {
+        match self.turned.get(&value) {
+            Some(&constant) => Some((self.constant_index(constant)?, true)),
+            None => Some((self.constant_index(value)?, false)),
+        }
+    }
+
+    /// Whether inputs have one size for good.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+}
+
+/// A constant operand.
+pub(super) fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {
+    match planner.storage[value.0 as usize] {
+        Storage::Constant(index) => planner.lower.prepared.constants.get(index),
+        _ => None,
     }
 }
 

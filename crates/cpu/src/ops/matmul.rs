@@ -1,19 +1,24 @@
 //! Products of dense matrices.
 
-use super::lowering::{Compiled, Numbered, Planner};
+use super::behind::{Sums, floats};
+use super::lowering::{Compiled, Lowering, Numbered, Planner};
 use super::quantized::{list_sources, list_targets};
+use super::rows::Contiguous;
 use crate::fault::invalid;
 use crate::joint::Joint;
 use crate::run::Run;
-use pteron_ir::{Op, ValueId};
+use pteron_ir::{Node, Op, ValueId};
+use pteron_kernels::dense::packed::{self, Panels};
 use pteron_kernels::dense::{FEW_ROWS, Product, product, scratch_bytes};
+use pteron_kernels::epilogue::Epilogue;
 use pteron_kernels::path::Path;
 use pteron_kernels::view::{View, ViewMut};
-use pteron_plan::{Layout, Storage};
+use pteron_plan::{Layout, Storage, Types};
 use pteron_runtime::NodeError;
 use pteron_tensor::DType;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// A product, and what is added to it.
 struct Addmm {
@@ -33,7 +38,105 @@ struct Addmm {
     by_few: bool,
 }
 
+/// A product with a matrix of f32 that is packed once: of many rows, whose number is the same in every run, so that it is
+/// worth the memory.
+struct Packed {
+    mat1: ValueId,
+    bias: Option<ValueId>,
+    /// The constant, and whether it is its transpose that is multiplied.
+    matrix: (usize, bool),
+    rows: usize,
+    inner: usize,
+}
+
+impl Packed {
+    fn of(lower: &Lowering, types: &Types, node: &Node) -> Option<Packed> {
+        let Op::Addmm { mat1, mat2, bias, alpha, beta } = node.op else { return None };
+        let &result = node.results.first()?;
+        let is_f32 = |value: ValueId| types.tensor(value).is_some_and(|ty| ty.dtype == DType::F32);
+        let mut values = [Some(mat1), Some(mat2), bias, Some(result)].into_iter().flatten();
+        if !lower.is_fixed() || lower.invariant_rows || !values.all(is_f32) {
+            return None;
+        }
+        let (left, right) = (types.sizes(mat1)?, types.sizes(mat2)?);
+        let (&[inner, columns], true) = (right.as_slice(), left.len() >= 2) else { return None };
+        let rows = left[..left.len() - 1].iter().product::<usize>();
+        let plain = bias.is_none() || alpha == 1.0 && beta == 1.0;
+        let is_a_row = |bias: ValueId| {
+            let sizes = types.sizes(bias);
+            sizes.is_some_and(|sizes| {
+                sizes.last() == Some(&columns) && sizes.iter().product::<usize>() == columns
+            }) && lower.constant_index(bias).is_some()
+        };
+        let matrix = lower.matrix(mat2)?;
+        let fits = rows > FEW_ROWS && inner > 0 && plain && bias.is_none_or(is_a_row);
+        (fits && lower.prepared.constants.get(matrix.0).is_some()).then_some(Packed {
+            mat1,
+            bias,
+            matrix,
+            rows,
+            inner,
+        })
+    }
+}
+
+/// Whether the matrix of a node is packed once.
+pub(super) fn is_packed(lower: &Lowering, types: &Types, node: &Node) -> bool {
+    Packed::of(lower, types, node).is_some()
+}
+
+/// The panels of a constant: made once, found afterwards.
+fn panels(lower: &Lowering, matrix: (usize, bool)) -> Option<Arc<Panels>> {
+    let mut packed = lower.prepared.panels.lock().unwrap_or_else(PoisonError::into_inner);
+    match packed.entry(matrix) {
+        Entry::Occupied(packed) => Some(packed.get().clone()),
+        Entry::Vacant(place) => {
+            let data = lower.prepared.constants.get(matrix.0)?;
+            let layout = Layout::row_major(data.shape())?;
+            // Columns of the product first.
+            let layout = if matrix.1 { layout } else { layout.permute([1, 0].into_iter())? };
+            let view = View::new(data.bytes(), data.dtype(), 0, layout.sizes(), layout.strides())?;
+            Some(place.insert(Arc::new(Panels::pack(lower.path, &view)?)).clone())
+        }
+    }
+}
+
+/// The sums of such a node, in the step of that number.
+pub(super) fn packed(planner: &mut Planner<'_>, number: usize, node: &Node) -> Option<Sums> {
+    let lower = &planner.lower;
+    let Packed { mat1, bias, matrix, rows, inner } = Packed::of(lower, planner.types, node)?;
+    let panels = panels(lower, matrix)?;
+    let mat1 = Contiguous::plan_at(planner, number, mat1)?;
+    let (of_a, of_out) = (Layout::row_major(&[rows, inner])?, Layout::row_major(&[rows, panels.columns()])?);
+    Some(Box::new(move |run, target, epilogue| {
+        let mut layout = Layout::SCALAR;
+        let a = mat1.view(run, &mut layout)?;
+        let bias = bias.map(|bias| run.view(bias)).transpose()?;
+        let bias = bias.as_ref().map(floats).transpose()?;
+        if a.len() != of_a.len() || target.len() != of_out.len() || !target.is_contiguous() {
+            return Err(invalid("shapes do not fit"));
+        }
+        // SAFETY: the operand's and the result's own elements under other sizes, without gaps.
+        let (a, mut out) = unsafe {
+            (
+                View::from_raw(a.data(), a.dtype(), of_a.sizes(), of_a.strides()),
+                ViewMut::from_raw(target.data(), target.dtype(), of_out.sizes(), of_out.strides()),
+            )
+        };
+        let epilogue = Epilogue { bias: bias.or(epilogue.bias), ..*epilogue };
+        packed::product(run.pool, &mut out, &a, &panels, &epilogue);
+        Ok(())
+    }))
+}
+
 pub(super) fn addmm(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    if is_packed(&planner.lower, planner.types, &node.node) {
+        let &result = node.node.results.first()?;
+        let sums = packed(planner, node.number, &node.node)?;
+        return Some(Compiled::Compute(Box::new(move |run| {
+            sums(run, &mut run.target(result)?, &Epilogue::default())
+        })));
+    }
     let Op::Addmm { mat1, mat2, bias, alpha, beta } = node.node.op else { return None };
     let &result = node.node.results.first()?;
     let floats = [Some(mat1), Some(mat2), bias, Some(result)].into_iter().flatten();

@@ -2,6 +2,7 @@
 
 mod attend;
 mod attention;
+mod behind;
 mod control;
 mod convolution;
 mod create;
@@ -49,7 +50,7 @@ pub(crate) fn plan(
         tensor_bytes: limits.tensor_bytes,
         live_bytes: limits.live_bytes,
     };
-    let Made { plan, steps, lower } = make(graph, shapes, lowering, &options).map_err(of_plan)?;
+    let Made { plan, steps, lower } = make(graph, shapes, lowering.read(graph), &options).map_err(of_plan)?;
     Ok(Planned { plan, steps, read: read_constants(graph, &lower.bound), work: lower.work })
 }
 
@@ -58,8 +59,12 @@ impl Join for Lowering {
         elementwise::is_elementwise(op)
     }
 
+    fn can_begin(&self, types: &Types, node: &Node) -> bool {
+        behind::can_begin(self, types, node)
+    }
+
     fn can_join(&self, types: &Types, node: &Node, inner: &HashMap<ValueId, &Node>) -> bool {
-        elementwise::fuse(node, inner, types, self.path).is_some()
+        behind::fits(types, node, inner) && elementwise::fuse(node, inner, types, self.path).is_some()
     }
 }
 
@@ -83,13 +88,15 @@ impl Lower for Lowering {
                 (placed(planner, node, kernel), joint)
             }
         };
-        Step { number: node.number, repeat, kernel, joint }
+        let groups = planner.groups;
+        let begins = groups.inner(node.number).and_then(behind::begun).map(|node| Box::new(node.clone()));
+        Step { number: node.number, repeat, kernel, begins, joint }
     }
 
     fn refused(number: usize, error: &RuleError) -> Step {
         let error = error.clone();
         let kernel: Kernel = Box::new(move |_| Err(NodeError::from(error.clone())));
-        Step { number, repeat: Repeat::Always, kernel, joint: None }
+        Step { number, repeat: Repeat::Always, kernel, begins: None, joint: None }
     }
 
     fn joined(planner: &mut Planner<'_>, node: &Node) {

@@ -2,7 +2,7 @@
 //! all plans of a program share it.
 
 use super::index::is_index;
-use super::lowering::{Compiled, Numbered, Planner};
+use super::lowering::{Compiled, Numbered, Planner, constant};
 use crate::constants::{Bound, LinearKey};
 use crate::fault::{invalid, out_of_range};
 use crate::joint::Joint;
@@ -39,14 +39,6 @@ impl Fields<'_> {
     /// How codes and scales lie; `None` where there is no such scheme.
     fn scheme(&self) -> Option<Scheme> {
         Scheme::new(Mode::from_name(self.mode).ok()?, self.bits, self.group_size).ok()
-    }
-}
-
-/// A constant operand.
-pub(super) fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {
-    match planner.storage[value.0 as usize] {
-        Storage::Constant(index) => planner.lower.prepared.constants.get(index),
-        _ => None,
     }
 }
 

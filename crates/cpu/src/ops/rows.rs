@@ -20,8 +20,13 @@ pub(super) struct DenseRows {
 
 impl DenseRows {
     pub(super) fn plan(planner: &mut Planner<'_>, node: &Numbered, value: ValueId) -> Option<DenseRows> {
+        DenseRows::plan_at(planner, node.number, value)
+    }
+
+    /// For the step of that number.
+    fn plan_at(planner: &mut Planner<'_>, number: usize, value: ValueId) -> Option<DenseRows> {
         let bytes = planner.types.most_bytes(value)?;
-        Some(DenseRows { value, scratch: planner.reserve(node.number, bytes) })
+        Some(DenseRows { value, scratch: planner.reserve(number, bytes) })
     }
 
     /// The tensor; `layout` keeps the strides of a copy.
@@ -37,6 +42,11 @@ pub(super) struct Contiguous(DenseRows);
 impl Contiguous {
     pub(super) fn plan(planner: &mut Planner<'_>, node: &Numbered, value: ValueId) -> Option<Contiguous> {
         DenseRows::plan(planner, node, value).map(Contiguous)
+    }
+
+    /// For the step of that number, which may be another node's.
+    pub(super) fn plan_at(planner: &mut Planner<'_>, number: usize, value: ValueId) -> Option<Contiguous> {
+        DenseRows::plan_at(planner, number, value).map(Contiguous)
     }
 
     /// The tensor; `layout` keeps the strides of a copy.

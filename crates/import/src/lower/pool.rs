@@ -1,4 +1,5 @@
-//! Pooling: windows are taken as strided views of the padded input and folded.
+//! Pooling: windows are taken as strided views of the padded input and folded. The largest element of a small window is found axis by
+//! axis, as the largest of a few shifted slices, which backends compute as they compute all element-wise ops.
 
 use super::call::{Call, Int};
 use super::context::{Lowerer, countable, one};
@@ -23,6 +24,9 @@ pub(super) const TABLE: Table = &[
     ("aten._adaptive_avg_pool2d.default", |l, call| one(adaptive(l, call, 2)?)),
     ("aten._adaptive_avg_pool3d.default", |l, call| one(adaptive(l, call, 3)?)),
 ];
+
+/// The most elements of a window along an axis that are compared as slices: their number is that of the ops.
+const MOST_SLICES: i64 = 5;
 
 /// How windows lie on the axes.
 struct Windows {
@@ -69,14 +73,23 @@ impl Windows {
     }
 }
 
-/// Every window as the last axes of a view: [lead.., counts.., kernel..].
-fn view(l: &mut Lowerer<'_>, x: ValueId, windows: &Windows, fill: f32) -> Lowered<ValueId> {
+/// An input with room for all windows.
+struct Padded {
+    x: ValueId,
+    /// Axes before those of the windows.
+    lead: usize,
+    /// Windows along each axis.
+    counts: Vec<i64>,
+    sizes: Vec<i64>,
+}
+
+fn padded(l: &mut Lowerer<'_>, x: ValueId, windows: &Windows, fill: f32) -> Lowered<Padded> {
     let (rank, dims) = (l.rank(x)?, windows.kernel.len());
     let lead = rank.checked_sub(dims).filter(|lead| *lead > 0);
     let lead = lead.ok_or_else(|| Refusal::because(format!("an input of rank {rank} over {dims} axes")))?;
     let mut counts = Vec::new();
     let mut grow = vec![Int::Literal(0); 2 * rank];
-    let mut padded_sizes = Vec::new();
+    let mut sizes = Vec::new();
     for axis in 0..dims {
         let size = countable(Some(l.known_dim(x, lead + axis)?))? as i64;
         let (count, missing) = windows.count(axis, size);
@@ -87,17 +100,24 @@ fn view(l: &mut Lowerer<'_>, x: ValueId, windows: &Windows, fill: f32) -> Lowere
         let (before, after) = (windows.padding[axis], windows.padding[axis] + missing);
         grow[2 * (lead + axis)] = Int::Literal(before);
         grow[2 * (lead + axis) + 1] = Int::Literal(after);
-        padded_sizes.push(size + before + after);
+        sizes.push(size + before + after);
     }
     let x = match grow.iter().all(|width| *width == Int::Literal(0)) {
         true => x,
         false => l.emit(Op::Pad { x, pad_width: grow, mode: "constant".into(), constant_value: fill })?,
     };
-    let whole = padded_sizes.iter().try_fold(1i64, |product, size| product.checked_mul(*size));
+    Ok(Padded { x, lead, counts, sizes })
+}
+
+/// Every window as the last axes of a view: [lead.., counts.., kernel..].
+fn view(l: &mut Lowerer<'_>, x: ValueId, windows: &Windows, fill: f32) -> Lowered<ValueId> {
+    let dims = windows.kernel.len();
+    let Padded { x, lead, counts, sizes } = padded(l, x, windows, fill)?;
+    let whole = sizes.iter().try_fold(1i64, |product, size| product.checked_mul(*size));
     let whole = whole.ok_or_else(|| Refusal::because("an input of too many elements"))?;
     let mut steps = vec![1i64; dims];
     for axis in (0..dims.saturating_sub(1)).rev() {
-        steps[axis] = steps[axis + 1] * padded_sizes[axis + 1];
+        steps[axis] = steps[axis + 1] * sizes[axis + 1];
     }
     let mut shape: Vec<Int> = (0..lead).map(|axis| l.size(x, axis)).collect::<Lowered<_>>()?;
     let mut step = Int::Literal(whole);
@@ -123,9 +143,29 @@ fn max(l: &mut Lowerer<'_>, call: &Call<'_>, dims: usize) -> Lowered<ValueId> {
     if !l.dtype(x)?.is_float() {
         return Err(Refusal::because("the largest of integers; convert to floats first"));
     }
-    let seen = view(l, x, &windows(call, dims)?, f32::NEG_INFINITY)?;
-    let axes = last_axes(l, seen, dims)?;
-    l.emit(Op::Max { x: seen, axes, keepdims: false })
+    let windows = windows(call, dims)?;
+    if windows.kernel.iter().any(|&size| size > MOST_SLICES) {
+        let seen = view(l, x, &windows, f32::NEG_INFINITY)?;
+        let axes = last_axes(l, seen, dims)?;
+        return l.emit(Op::Max { x: seen, axes, keepdims: false });
+    }
+    let Padded { mut x, lead, counts, .. } = padded(l, x, &windows, f32::NEG_INFINITY)?;
+    for axis in 0..dims {
+        let (stride, reach) = (windows.stride[axis], (counts[axis] - 1) * windows.stride[axis] + 1);
+        let step = stride as i32; // at most 32767, as all sizes of a window
+        let mut largest = None;
+        for tap in 0..windows.kernel[axis] {
+            let start = tap * windows.dilation[axis];
+            let (at, stop) = (Int::Literal((lead + axis) as i64), Int::Literal(start + reach));
+            let slice = l.emit(Op::Slice { x, axis: at, start: Int::Literal(start), stop, step })?;
+            largest = Some(match largest {
+                Some(before) => l.emit(Op::Maximum { a: before, b: slice })?,
+                None => slice,
+            });
+        }
+        x = largest.unwrap_or(x);
+    }
+    Ok(x)
 }
 
 fn average(l: &mut Lowerer<'_>, call: &Call<'_>, dims: usize) -> Lowered<ValueId> {

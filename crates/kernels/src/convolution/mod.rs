@@ -1,14 +1,20 @@
 //! Convolutions over one to three axes, plain and transposed, channels last. The inputs under the kernel are collected
 //! into rows for a block of output positions, and the rest is a product of matrices; a kernel of one tap needs no
-//! collecting, and one filter a channel (depthwise) is summed directly, channels being lanes.
+//! collecting, and one filter a channel (depthwise) is summed directly, channels being lanes. Filters of f32 that are known
+//! beforehand are packed for that once ([`packed`]).
 
+mod collect;
 mod depthwise;
+pub mod packed;
 #[cfg(test)]
 mod tests;
 
 use crate::dense::{self, Product};
+use crate::epilogue::Epilogue;
 use crate::path::Path;
 use crate::pool::Pool;
+use crate::rows::with_float;
+use crate::simd::Stored;
 use crate::split::{Shared, in_parts};
 use crate::view::{View, ViewMut};
 
@@ -83,8 +89,13 @@ impl Shape<'_> {
 
     /// Whether outputs are inputs at the same place.
     fn is_pointwise(&self) -> bool {
+        self.lies_even() && self.groups == 1
+    }
+
+    /// Whether the rows of the product are inputs as they lie.
+    fn lies_even(&self) -> bool {
         let plain = self.axes.iter().all(|axis| axis.stride == 1 && axis.padding == 0);
-        self.taps() == 1 && plain && self.groups == 1 && self.input == self.output
+        self.taps() == 1 && plain && self.input == self.output
     }
 
     /// Output positions that are collected together.
@@ -147,7 +158,8 @@ impl Shape<'_> {
 pub fn scratch_bytes(shape: &Shape<'_>, threads: usize) -> usize {
     let inner = shape.taps() * shape.depth();
     if shape.is_depthwise() {
-        return (shape.taps() * shape.filters).saturating_mul(4).saturating_add(64);
+        // As they lie, converted, and by tap.
+        return (shape.taps() * shape.filters).saturating_mul(8).saturating_add(64);
     }
     let rows = if shape.is_pointwise() { shape.batch * shape.positions() } else { shape.block() };
     let collected = if shape.is_pointwise() { 0 } else { rows.saturating_mul(inner).saturating_mul(4) };
@@ -182,7 +194,8 @@ pub fn convolution(
     let skip = scratch.as_ptr().align_offset(64);
     let scratch = &mut scratch[skip..];
     if shape.is_depthwise() {
-        return depthwise::run(pool, path, out, x, w, shape, scratch);
+        let weights = by_tap(w, taps, scratch);
+        return depthwise::run(pool, path, out, x, weights, shape, &Epilogue::default());
     }
     let (rows, inner) = (shape.batch * shape.positions(), taps * depth);
     let columns = shape.filters / shape.groups;
@@ -216,6 +229,19 @@ pub fn convolution(
             dense::product(pool, path, &mut to, &Product::new(a, b), rest);
         }
     }
+}
+
+/// The filters of a depthwise convolution by tap, as f32.
+fn by_tap<'s>(w: &View<'_>, taps: usize, scratch: &'s mut [u8]) -> &'s [f32] {
+    // SAFETY: any bytes are floats; what is not aligned is left out.
+    let (_, floats, _) = unsafe { scratch.align_to_mut::<f32>() };
+    let (by_channel, by_tap) = floats[..2 * w.len()].split_at_mut(w.len());
+    with_float!(w.dtype(), W => for (at, weight) in by_channel.iter_mut().enumerate() {
+        // SAFETY: an element of a contiguous tensor.
+        *weight = unsafe { w.data().cast::<W>().add(at).read() }.to_f32();
+    });
+    depthwise::by_tap(by_channel, taps, by_tap);
+    by_tap
 }
 
 /// Collects what lies under the kernel at each output position: rows of `[taps][channels of the group]`, zero where there

@@ -1,8 +1,11 @@
 //! Convolutions against the textbook formula: every output, every tap, every channel.
 
 use super::*;
+use crate::epilogue::Epilogue;
 use crate::trial::{Random, assert_close, dense, on_every_path, sized};
 use pteron_tensor::DType;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The textbook formula, by scattering for the transposed kind.
 fn formula(shape: &Shape<'_>, x: &[f32], w: &[f32]) -> Vec<f64> {
@@ -116,13 +119,105 @@ fn every_kind_equals_the_textbook_formula() {
                 &shape,
                 &mut scratch,
             );
-            assert_close(
-                &out,
-                &formula(&shape, &x, &w),
-                1e-5,
-                1e-5,
-                &format!("round {round} {shape:?} {path}"),
+            let (mut want, what) = (formula(&shape, &x, &w), format!("round {round} {shape:?} {path}"));
+            assert_close(&out, &want, 1e-5, 1e-5, &what);
+
+            // The same with packed filters, and what follows a sum.
+            let (bias, residual) = (random.floats(filters), random.floats(out.len()));
+            let seen: Vec<AtomicUsize> = (0..out.len()).map(|_| AtomicUsize::new(0)).collect();
+            let then = |rows: Range<usize>, columns: Range<usize>| {
+                for row in rows {
+                    columns.clone().for_each(|column| {
+                        seen[row * filters + column].fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            };
+            let epilogue = Epilogue {
+                bias: (round % 2 == 0).then_some(&bias[..]),
+                residual: (round % 3 == 0).then_some(&residual[..]),
+                low: (round % 5 < 3).then_some(-0.25),
+                high: (round % 5 > 0).then_some(0.5),
+                then: Some(&then),
+            };
+            for (at, want) in want.iter_mut().enumerate() {
+                *want += epilogue.bias.map_or(0.0, |bias| f64::from(bias[at % filters]));
+                *want += epilogue.residual.map_or(0.0, |residual| f64::from(residual[at]));
+                *want = epilogue.low.map_or(*want, |low| want.max(low.into()));
+                *want = epilogue.high.map_or(*want, |high| want.min(high.into()));
+            }
+            let w = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &sizes[2], &strides[2]).unwrap();
+            let packed_filters = packed::Filters::pack(path, &w, &shape).unwrap();
+            let mut scratch = vec![0xffu8; packed::scratch_bytes(&shape, 2)];
+            out.fill(f32::NAN);
+            packed::convolution(
+                &Pool::new(2),
+                &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes[0], &strides[0])
+                    .unwrap(),
+                &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes[1], &strides[1]).unwrap(),
+                &packed_filters,
+                &shape,
+                &epilogue,
+                &mut scratch,
             );
+            assert_close(&out, &want, 1e-5, 1e-5, &what);
+            assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{what}");
+        }
+    });
+}
+
+/// Three taps a line, strides of 1 and 2, borders, and more channels than vectors hold: the case that has code of its own.
+#[test]
+fn depthwise_convolutions_of_three_taps_equal_the_textbook_formula() {
+    let mut random = Random::new(9);
+    on_every_path(|path| {
+        for (high, wide, channels, stride, padding) in [
+            (1, 3, 16, 1, 1),
+            (5, 9, 37, 1, 1),
+            (2, 8, 64, 2, 1),
+            (4, 4, 130, 1, 0),
+            (6, 11, 33, 2, 0),
+            (3, 7, 80, 1, 2),
+        ] {
+            let (input, kernel) = ([high, wide], [if high == 1 { 1 } else { 3 }, 3]);
+            let axes = [
+                Axis { stride, padding: if high == 1 { 0 } else { padding }, dilation: 1 },
+                Axis { stride, padding, dilation: 1 },
+            ];
+            let size = |axis: usize| (input[axis] + 2 * axes[axis].padding - kernel[axis]) / stride + 1;
+            let output = [size(0), size(1)];
+            let (batch, groups, filters) = (2, channels, channels);
+            let shape = Shape {
+                batch,
+                input: &input,
+                kernel: &kernel,
+                output: &output,
+                axes: &axes,
+                channels,
+                filters,
+                groups,
+                direction: Direction::Plain,
+            };
+            let (mut x, w) =
+                (random.floats(batch * high * wide * channels), random.floats(channels * shape.taps()));
+            // What lies outside of the input is nothing, and not zero times something.
+            x[0] = f32::INFINITY;
+            let sizes = [[batch, output[0], output[1], channels], [batch, high, wide, channels]];
+            let (strides, of_w) = (sizes.map(|sizes| dense(&sizes)), [channels, kernel[0], 3, 1]);
+            let w_strides = dense(&of_w);
+            let weights = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &of_w, &w_strides).unwrap();
+            let filters = packed::Filters::pack(path, &weights, &shape).unwrap();
+            let mut out = vec![f32::NAN; sizes[0].iter().product()];
+            packed::convolution(
+                &Pool::new(2),
+                &mut ViewMut::new(bytemuck::cast_slice_mut(&mut out), DType::F32, 0, &sizes[0], &strides[0])
+                    .unwrap(),
+                &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &sizes[1], &strides[1]).unwrap(),
+                &filters,
+                &shape,
+                &Epilogue::default(),
+                &mut [],
+            );
+            assert_close(&out, &formula(&shape, &x, &w), 1e-5, 1e-5, &format!("{shape:?} {path}"));
         }
     });
 }

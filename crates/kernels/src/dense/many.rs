@@ -47,7 +47,7 @@ impl Kernel for Lanes {
 }
 
 /// Calls `f` with numbers below `items` and a part of the scratch that is the task's own.
-fn each_item(
+pub(super) fn each_item(
     pool: &Pool,
     items: usize,
     cost: usize,

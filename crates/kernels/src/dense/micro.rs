@@ -109,7 +109,7 @@ pub(crate) unsafe fn dots<S: Simd, T: Stored, const M: usize>(
     }
 }
 
-/// Calls a generic function with a number of rows as a constant, at most 4, 6 or 8: each number is code of its own.
+/// Calls a generic function with a number of rows as a constant, at most 4, 6, 8 or 12: each number is code of its own.
 macro_rules! with_rows {
     (@ $rows:expr, $M:ident, $call:expr, $last:literal, $($count:literal)*) => {
         match $rows {
@@ -126,5 +126,6 @@ macro_rules! with_rows {
     (4, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 4, 1 2 3) };
     (6, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 6, 1 2 3 4 5) };
     (8, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 8, 1 2 3 4 5 6 7) };
+    (12, $rows:expr, $M:ident => $call:expr) => { with_rows!(@ $rows, $M, $call, 12, 1 2 3 4 5 6 7 8 9 10 11) };
 }
 pub(crate) use with_rows;

@@ -12,6 +12,7 @@ mod few;
 mod finish;
 mod many;
 pub(crate) mod micro;
+pub mod packed;
 #[cfg(test)]
 mod tests;
 

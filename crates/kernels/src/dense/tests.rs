@@ -150,3 +150,45 @@ fn few_rows_give_each_what_it_gives_alone_to_the_last_bit() {
         }
     });
 }
+
+/// Sums of packed weights, whatever the number of columns leaves of a panel; a row gives the same bits beside any others.
+#[test]
+fn packed_weights_equal_the_sums_and_rows_do_not_see_each_other() {
+    use crate::epilogue::Epilogue;
+    let mut random = Random::new(5);
+    on_every_path(|path| {
+        for (rows, inner, columns) in [
+            (1, 1, 1),
+            (3, 5, 16),
+            (12, 40, 17),
+            (25, 64, 33),
+            (49, 30, 70),
+            (sized(130, 20), sized(385, 20), 100),
+            (9, sized(1200, 30), sized(600, 40)),
+        ] {
+            let (a, w) = (random.floats(rows * inner), random.floats(columns * inner));
+            let (of_a, of_w, of_out) = ([rows, inner], [columns, inner], [rows, columns]);
+            let strides = [dense(&of_a), dense(&of_w), dense(&of_out)];
+            let view = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &of_w, &strides[1]).unwrap();
+            let panels = packed::Panels::pack(path, &view).unwrap();
+            assert!(panels.bytes() >= w.len() * 4);
+            let product = |rows: usize, threads: usize| {
+                let (mut out, of_a, of_out) =
+                    (vec![f32::NAN; rows * columns], [rows, inner], [rows, columns]);
+                let a = View::new(bytemuck::cast_slice(&a), DType::F32, 0, &of_a, &strides[0]).unwrap();
+                let bytes = bytemuck::cast_slice_mut(&mut out);
+                let mut to = ViewMut::new(bytes, DType::F32, 0, &of_out, &strides[2]).unwrap();
+                packed::product(&Pool::new(threads), &mut to, &a, &panels, &Epilogue::default());
+                out
+            };
+            let out = product(rows, 3);
+            let at = |row: usize, column: usize| -> f64 {
+                (0..inner).map(|j| f64::from(a[row * inner + j]) * f64::from(w[column * inner + j])).sum()
+            };
+            let want: Vec<f64> = (0..rows * columns).map(|i| at(i / columns, i % columns)).collect();
+            assert_close(&out, &want, 1e-4, 1e-4, &format!("{rows} x {inner} x {columns} on {path}"));
+            let fewer = rows.div_ceil(2);
+            assert_eq!(product(fewer, 1), out[..fewer * columns], "{rows} x {inner} x {columns} on {path}");
+        }
+    });
+}

@@ -129,6 +129,14 @@ impl Simd for Avx2 {
         a.mul_add(b, c)
     }
     #[inline(always)]
+    unsafe fn at_least(x: __m256, bound: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(bound, x, _mm256_cmp_ps::<_CMP_NLE_UQ>(x, bound)) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(x: __m256, bound: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(bound, x, _mm256_cmp_ps::<_CMP_NGE_UQ>(x, bound)) }
+    }
+    #[inline(always)]
     unsafe fn zero_below(x: __m256, limit: __m256, value: __m256) -> __m256 {
         unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(x, limit), value) }
     }

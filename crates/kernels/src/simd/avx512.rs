@@ -123,6 +123,14 @@ impl Simd for Avx512 {
         a.mul_add(b, c)
     }
     #[inline(always)]
+    unsafe fn at_least(x: __m512, bound: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(x, bound), bound, x) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(x: __m512, bound: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_NGE_UQ>(x, bound), bound, x) }
+    }
+    #[inline(always)]
     unsafe fn zero_below(x: __m512, limit: __m512, value: __m512) -> __m512 {
         unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, limit), value) }
     }

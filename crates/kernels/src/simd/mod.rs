@@ -180,6 +180,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// `x` where it is larger than `bound` or NaN, else `bound`; the bound is no NaN.
+    unsafe fn at_least(x: Self::F, bound: Self::F) -> Self::F;
+    /// `x` where it is smaller than `bound` or NaN, else `bound`; the bound is no NaN.
+    unsafe fn at_most(x: Self::F, bound: Self::F) -> Self::F;
     /// `value`, but 0 where `x` is less than `limit`.
     unsafe fn zero_below(x: Self::F, limit: Self::F, value: Self::F) -> Self::F;
 }

@@ -119,6 +119,14 @@ impl Simd for Portable {
         if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
     }
     #[inline(always)]
+    unsafe fn at_least(x: [f32; 8], bound: [f32; 8]) -> [f32; 8] {
+        each(|i| if x[i] > bound[i] || x[i].is_nan() { x[i] } else { bound[i] })
+    }
+    #[inline(always)]
+    unsafe fn at_most(x: [f32; 8], bound: [f32; 8]) -> [f32; 8] {
+        each(|i| if x[i] < bound[i] || x[i].is_nan() { x[i] } else { bound[i] })
+    }
+    #[inline(always)]
     unsafe fn zero_below(x: [f32; 8], limit: [f32; 8], value: [f32; 8]) -> [f32; 8] {
         each(|i| if x[i] < limit[i] { 0.0 } else { value[i] })
     }

@@ -21,6 +21,8 @@ BEYOND = {
     "openai.Model": {"status"},
     # OpenAI's own servers tell them, and the open description of the interface requires them.
     "openai.Response": {"store", "frequency_penalty", "presence_penalty"},
+    # Earlier versions of the package require it.
+    "openai.ResponseFunctionCallArgumentsDoneEvent": {"name"},
     # Ollama's own servers tell it beside `model`.
     "ollama.ListResponse.Model": {"name"},
     "ollama.ProcessResponse.Model": {"name"},

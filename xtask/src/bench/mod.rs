@@ -7,6 +7,7 @@ mod files;
 mod lanes;
 mod rounds;
 mod rows;
+mod vision;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,10 @@ pub(crate) struct Arguments {
     /// Vector paths that both sides are held to, one after the other, with --lanes: amx, avx512, avxvnni, avx2.
     #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', requires = "lanes")]
     paths: Vec<String>,
+    /// Measure models that are no language models, in f32, beside ExecuTorch with XNNPACK, ONNX Runtime and OpenVINO [default then: 5
+    /// rounds].
+    #[arg(long, conflicts_with_all = ["against", "lanes"])]
+    vision: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -82,6 +87,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     if !arguments.lanes.is_empty() {
         return lanes::run(arguments);
+    }
+    if arguments.vision {
+        return vision::run(arguments);
     }
     let subjects = pick(&arguments.models)?;
     let context = arguments.context_or(&[0, 512, 2048]);

@@ -135,7 +135,7 @@ impl Sinking<'_, '_> {
                 let mut moved = pad_width.clone();
                 for (axis, &source) in turned.perm.iter().enumerate() {
                     for side in 0..2 {
-                        *moved.get_mut(2 * source + side)? = pad_width.get(2 * axis + side)?.clone();
+                        *moved.get_mut(2 * source + side)? = *pad_width.get(2 * axis + side)?;
                     }
                 }
                 let (x, mode) = (turned.source, mode.clone());
@@ -146,13 +146,7 @@ impl Sinking<'_, '_> {
                 let turned = self.turned(*x)?;
                 let axis = turned.perm[axis_of(*axis, turned.perm.len())?];
                 let axis = IntArg::Literal(axis as i64);
-                let made = Op::Slice {
-                    x: turned.source,
-                    axis,
-                    start: start.clone(),
-                    stop: stop.clone(),
-                    step: *step,
-                };
+                let made = Op::Slice { x: turned.source, axis, start: *start, stop: *stop, step: *step };
                 self.behind(made, &turned.perm)
             }
             Op::Concatenate { tensors, axis } => {

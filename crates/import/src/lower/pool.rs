@@ -150,8 +150,8 @@ fn max(l: &mut Lowerer<'_>, call: &Call<'_>, dims: usize) -> Lowered<ValueId> {
         return l.emit(Op::Max { x: seen, axes, keepdims: false });
     }
     let Padded { mut x, lead, counts, .. } = padded(l, x, &windows, f32::NEG_INFINITY)?;
-    for axis in 0..dims {
-        let (stride, reach) = (windows.stride[axis], (counts[axis] - 1) * windows.stride[axis] + 1);
+    for (axis, count) in counts.into_iter().enumerate() {
+        let (stride, reach) = (windows.stride[axis], (count - 1) * windows.stride[axis] + 1);
         let step = stride as i32; // at most 32767, as all sizes of a window
         let mut largest = None;
         for tap in 0..windows.kernel[axis] {

@@ -70,13 +70,32 @@ fn bench_measures_prefill_and_decode_at_every_depth() {
 }
 
 #[test]
+fn bench_times_any_program() {
+    let folder = Folder::new();
+    let other = folder.write("scaled.pte", &delegated(SCALED, &weights()));
+    let common = ["bench", &other, "--backend", "reference", "--threads", "1"];
+    let json = pteron(&[&common[..], &["--repeats", "4", "--profile", "--json"]].concat()).ok();
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["method"], &report["precision"]), (&"forward".into(), &"exact".into()));
+    let times = &report["run_ms"];
+    assert_eq!(times["all"].as_array().unwrap().len(), 4);
+    let [low, median, high] = ["low", "median", "high"].map(|key| times[key].as_f64().unwrap());
+    assert!(0.0 < low && low <= median && median <= high && report["first_run_ms"].as_f64().unwrap() > 0.0);
+    assert!(!report["profile"].as_array().unwrap().is_empty());
+    let text = pteron(&common).ok();
+    for wanted in ["on reference (", "forward(", "first run", "ms with 1 threads"] {
+        assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+#[test]
 fn bench_refuses_what_it_cannot_measure() {
     let folder = Folder::new();
     let model = model(&folder);
     let other = folder.write("scaled.pte", &delegated(SCALED, &weights()));
     let refused: [(&[&str], &str); 5] = [
         (&[&model, "--prompt", "33", "--new", "1"], "has room for 32 positions, not 33"),
-        (&[&other], "not tokens [1, T] and a position"),
+        (&[&other, "--input", "x.txt"], "`x.txt` is not an input"),
         (&["--shape", "llama-5"], "no shape is called `llama-5`"),
         (&["--shape", "smollm2-135m", "--quantize", "7w"], "\"7w\" is no quantisation"),
         (

@@ -146,13 +146,7 @@ impl Sinking<'_, '_> {
                 let turned = self.turned(*x)?;
                 let axis = turned.perm[axis_of(*axis, turned.perm.len())?];
                 let axis = IntArg::Literal(axis as i64);
-                let made = Op::Slice {
-                    x: turned.source,
-                    axis,
-                    start: *start,
-                    stop: *stop,
-                    step: *step,
-                };
+                let made = Op::Slice { x: turned.source, axis, start: *start, stop: *stop, step: *step };
                 self.behind(made, &turned.perm)
             }
             Op::Concatenate { tensors, axis } => {

@@ -7,6 +7,7 @@ pub(crate) mod files;
 mod lanes;
 pub(crate) mod rounds;
 pub(crate) mod rows;
+mod vision;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,10 @@ pub(crate) struct Arguments {
     /// choice].
     #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', conflicts_with = "against")]
     paths: Vec<String>,
+    /// Measure models that are no language models, in f32, beside ExecuTorch with XNNPACK, ONNX Runtime and OpenVINO [default then: 5
+    /// rounds].
+    #[arg(long, conflicts_with_all = ["against", "lanes"])]
+    vision: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -83,6 +88,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     if !arguments.lanes.is_empty() {
         return lanes::run(arguments);
+    }
+    if arguments.vision {
+        return vision::run(arguments);
     }
     let subjects = pick(&arguments.models)?;
     let context = arguments.context_or(&[0, 512, 2048]);

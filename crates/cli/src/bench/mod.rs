@@ -8,6 +8,7 @@ pub(crate) mod machine;
 pub(crate) mod matrix;
 pub(crate) mod measure;
 pub(crate) mod profile;
+pub(crate) mod program;
 pub(crate) mod synthetic;
 pub(crate) mod timeline;
 pub(crate) mod traffic;

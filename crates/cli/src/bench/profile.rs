@@ -1,4 +1,4 @@
-//! Where the time of one decode step goes: every step as the backend takes it, several ops in one where it fuses them, summed by
+//! Where the time of one decode step, or of one run of any program, goes: every step as the backend takes it, several ops in one where it fuses them, summed by
 //! kind. Of several tokens, the one of the median time is shown.
 //!
 //! A step's time is that since the step before it, so that what a backend does between two steps counts to the later
@@ -45,7 +45,7 @@ pub(crate) struct Kind {
     pub(crate) limit_fraction: Option<f64>,
 }
 
-/// One decode step, taken apart.
+/// One run, taken apart.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) events: Vec<Event>,
@@ -89,21 +89,33 @@ const TOKENS: usize = 13;
 
 /// Runs some decode steps where there is room for so many, listens, and gives the one of the median time.
 pub(crate) fn profile(program: &Program, decoder: &mut Greedy, room: usize) -> Result<Profile, Failure> {
-    let graphs = program.methods().iter().flat_map(|method| &method.delegates);
-    let sizes: HashMap<ValueId, u64> = graphs.flat_map(|delegate| stored_sizes(&delegate.module)).collect();
     let mut token = 1;
     let tokens = TOKENS.min(room.max(1));
     let unheard = tokens / 3;
     for _ in 0..unheard {
         token = decoder.read(&[token], &RunControl::default())?;
     }
+    listen(program, tokens - unheard, |control| {
+        token = decoder.read(&[token], control)?;
+        Ok(())
+    })
+}
+
+/// Listens to so many runs, at least one, and gives that of the median time.
+pub(crate) fn listen(
+    program: &Program,
+    runs: usize,
+    mut run: impl FnMut(&RunControl) -> Result<(), Failure>,
+) -> Result<Profile, Failure> {
+    let graphs = program.methods().iter().flat_map(|method| &method.delegates);
+    let sizes: HashMap<ValueId, u64> = graphs.flat_map(|delegate| stored_sizes(&delegate.module)).collect();
     let mut profiles = Vec::new();
-    for _ in unheard..tokens {
+    for _ in 0..runs.max(1) {
         let begin = Instant::now();
         let listener =
             Arc::new(Listener { sizes: sizes.clone(), state: Mutex::new((begin, begin, Vec::new())) });
         let control = RunControl { trace: Some(listener.clone()), ..RunControl::default() };
-        token = decoder.read(&[token], &control)?;
+        run(&control)?;
         let seconds = begin.elapsed().as_secs_f64();
         let mut state = listener.state.lock().unwrap_or_else(PoisonError::into_inner);
         profiles.push(Profile { events: std::mem::take(&mut state.2), seconds });

@@ -1,4 +1,4 @@
-//! `pteron bench`: how fast a language model runs here, and how fast it could.
+//! `pteron bench`: how fast a program runs here, and, for language models, how fast it could.
 
 use crate::aside::{Aside, check_place};
 use crate::bench::figures::{number, seconds};
@@ -7,9 +7,11 @@ use crate::bench::machine;
 use crate::bench::matrix::{self, Elements};
 use crate::bench::measure::{Bench, Decode, Plan, Prefill};
 use crate::bench::profile::{self, Kind};
+use crate::bench::program::{self, Measured};
 use crate::bench::synthetic;
 use crate::bench::timeline;
 use crate::bench::traffic::Traffic;
+use crate::commands::exec;
 use crate::engine::Engine;
 use crate::failure::{Answer, Failure};
 use crate::form::{self, Wanted};
@@ -18,27 +20,31 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_llm::LanguageModel;
 use pteron_models::{ModelOptions, Packing};
-use pteron_runtime::{LoadMode, Precision, Program};
+use pteron_runtime::{LoadMode, Placement, Precision, Program};
 use pteron_tensor::DType;
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Measure how fast a language model runs
+/// Measure how fast a program runs
 ///
-/// A program, or one of a published shape with random weights. Prefill reads a text in the chunks that the program's
+/// A language model, or one of a published shape with random weights. Prefill reads a text in the chunks that the program's
 /// metadata ask for; decode gives one token at a time, greedily. Medians over repeats, with the slowest and the fastest;
 /// decode also as a part of what plain reads from memory reach on this machine with the same number of threads.
+///
+/// Of any other program, and where --input or --method is given, one method is run again and again on the same inputs:
+/// milliseconds a run, memory, and where the time goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron bench model.pte
   pteron bench --shape llama-3.2-1b --quantize 4w --context 0,512,2048
   pteron bench --shape gemma-4-e2b --quantize 4w --save e2b.pte --new 0 --prompt 0
   pteron bench model.pte --lanes 1,4,16 --prompt 0
+  pteron bench mobilenet.pte --input x.npy --threads 2 --profile
   pteron bench model.pte --profile --timeline token.svg")]
 pub(crate) struct Arguments {
-    /// A language-model program that takes tokens and a position
+    /// A program
     #[arg(required_unless_present = "shape", conflicts_with = "shape")]
     model: Option<PathBuf>,
     /// A published shape in place of a program: smollm2-135m, llama-3.2-1b, gemma-4-e2b, ...
@@ -77,10 +83,16 @@ pub(crate) struct Arguments {
     /// Decode in so many sessions at once, in place of one: tokens a second of all together; several with commas
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = number_of_lanes)]
     lanes: Vec<usize>,
-    /// How often each measurement is taken
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
-    repeats: u16,
-    /// Where the time of one decoded token goes, by kind of step
+    /// Method of a program that is no language model [default: `forward`, or the only one]
+    #[arg(long, conflicts_with = "shape")]
+    method: Option<String>,
+    /// An input of that method, as `pteron exec` takes it; once per input [default: made up by type and size]
+    #[arg(long = "input", value_name = "INPUT", conflicts_with = "shape")]
+    inputs: Vec<String>,
+    /// How often each measurement is taken [default: 5, or 30 runs of a program that is no language model]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: Option<u16>,
+    /// Where the time of one decoded token, or of one run, goes, by kind of step
     #[arg(long)]
     profile: bool,
     /// A picture of that token's steps
@@ -134,6 +146,11 @@ struct Report {
     profile: Option<Vec<Kind>>,
 }
 
+/// How often a language model is measured where nobody says.
+const TOKEN_REPEATS: u16 = 5;
+/// How often any other program runs.
+const RUN_REPEATS: u16 = 30;
+
 /// A number of sessions at once.
 fn number_of_lanes(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -147,11 +164,16 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         prompt: arguments.prompt,
         new: arguments.new,
         depths: arguments.context.clone(),
-        repeats: arguments.repeats.into(),
+        repeats: arguments.repeats.unwrap_or(TOKEN_REPEATS).into(),
     };
-    let options = arguments.engine.options(Precision::Fast)?;
     let threads = arguments.engine.threads();
     let source = Source::of(arguments, &plan)?;
+    let asks_for_runs = !arguments.inputs.is_empty() || arguments.method.is_some();
+    // What a program says of itself is cheap to ask, and weights are read once, with the precision that its kind has.
+    if asks_for_runs || (arguments.shape.is_none() && !reads_text(arguments, source.path())?) {
+        return run_program(arguments, &source, out);
+    }
+    let options = arguments.engine.options(Precision::Fast)?;
     if let Some(timeline) = &arguments.timeline {
         check_place(timeline, &[source.path().to_owned()])?;
     }
@@ -212,6 +234,46 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         lanes,
         profile,
     };
+    match arguments.json {
+        true => out.json(&report, Json::OneLine)?,
+        false => report.render(out)?,
+    }
+    Ok(Answer::Yes)
+}
+
+/// Whether a program is a language model.
+fn reads_text(arguments: &Arguments, path: &Path) -> Result<bool, Failure> {
+    let mut options = arguments.engine.options(Precision::Exact)?;
+    options.placement = Placement::Fixed(LoadMode::Map);
+    let program = Program::open(path, &[], &options)?;
+    Ok(LanguageModel::new(program).is_ok())
+}
+
+/// Measures a program of any kind.
+fn run_program(arguments: &Arguments, source: &Source, out: &mut Output) -> Result<Answer, Failure> {
+    let options = arguments.engine.options(Precision::Exact)?;
+    let given = exec::read_inputs(&arguments.inputs, &arguments.engine.limits())?;
+    machine::forget_peak();
+    let start = Instant::now();
+    let program = Program::open(source.path(), &[], &options)?;
+    let load_s = start.elapsed().as_secs_f64();
+    let method = exec::method(&program, arguments.method.as_deref())?;
+    let inputs = match given.is_empty() {
+        true => program::made_up(method)?,
+        false => exec::fitted(given, method),
+    };
+    let measured = Measured {
+        name: source.name.clone(),
+        file_bytes: std::fs::metadata(source.path()).map_or(0, |file| file.len()),
+        program: &program,
+        method,
+        inputs,
+        precision: options.precision,
+        threads: arguments.engine.threads(),
+        load_s,
+    };
+    let repeats = arguments.repeats.unwrap_or(RUN_REPEATS).into();
+    let report = program::measure(&measured, repeats, arguments.profile, &mut program.session()?)?;
     match arguments.json {
         true => out.json(&report, Json::OneLine)?,
         false => report.render(out)?,

@@ -111,7 +111,8 @@ impl Files {
     }
 }
 
-fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodInfo, Failure> {
+/// The method that is asked for, or the one that there is.
+pub(crate) fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodInfo, Failure> {
     let methods = program.methods();
     match (wanted, methods) {
         (Some(name), _) => Ok(program.method(name)?),
@@ -125,7 +126,7 @@ fn method<'a>(program: &'a Program, wanted: Option<&str>) -> Result<&'a MethodIn
 }
 
 /// Inputs as a method takes them: a number becomes a tensor where a tensor of one element will do, and the other way round.
-fn fitted(inputs: Vec<Value>, method: &MethodInfo) -> Vec<Value> {
+pub(crate) fn fitted(inputs: Vec<Value>, method: &MethodInfo) -> Vec<Value> {
     let mut wanted = method.inputs.iter().map(|argument| &argument.kind);
     inputs
         .into_iter()
@@ -185,7 +186,7 @@ fn check_text(program: &Program, inputs: &[Value]) -> Result<(), Failure> {
 }
 
 /// The inputs in the program's order.
-fn read_inputs(given: &[String], limits: &Limits) -> Result<Vec<Value>, Failure> {
+pub(crate) fn read_inputs(given: &[String], limits: &Limits) -> Result<Vec<Value>, Failure> {
     let mut placed: BTreeMap<usize, Value> = BTreeMap::new();
     let mut in_order = Vec::new();
     let mut keyed: Option<&str> = None;

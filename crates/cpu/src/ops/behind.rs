@@ -1,9 +1,9 @@
 //! Element-wise ops that run in the step of the product or convolution before them: while sums are in registers where all that
 //! follows is a bias, a residual sum and bounds, else over rows that were just written and are still near.
 
-use super::elementwise::{Fused, MOST_OPERANDS, apply_to, fuse};
-use super::lowering::{Compiled, Lowering, Numbered, Planner, constant};
-use super::rows::Contiguous;
+use super::elementwise::{self, Fused, MOST_OPERANDS, apply_to, fuse};
+use super::lowering::{Compiled, Lowering, Numbered, Planner, Sums, constant};
+use super::rows::{Contiguous, floats};
 use super::{convolution, matmul};
 use crate::constants::Form;
 use crate::fault::invalid;
@@ -17,10 +17,6 @@ use pteron_runtime::NodeError;
 use pteron_tensor::DType;
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Computes sums into a target, and what the epilogue says.
-pub(super) type Sums =
-    Box<dyn Fn(&Run<'_>, &mut ViewMut<'_>, &Epilogue<'_>) -> Result<(), NodeError> + Send + Sync>;
 
 /// Whether the step of a node can go on with element-wise ones.
 pub(super) fn can_begin(lower: &Lowering, types: &Types, node: &Node) -> bool {
@@ -60,8 +56,20 @@ enum Behind {
     Chain(Chain, Vec<ValueId>, usize),
 }
 
+/// The step of an element-wise node, with what runs inside.
+pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+    let groups = planner.groups;
+    let Some((inner, first)) = groups.inner(node.number).and_then(|inner| Some((inner, begun(inner)?)))
+    else {
+        return elementwise::compile(planner, node);
+    };
+    // Nobody else computes what runs inside: where the step cannot be made, it fails and does not leave that out.
+    let refused = || Compiled::Compute(Box::new(|_| Err(invalid("a group that cannot be made"))));
+    Some(begin(planner, node, inner, first).unwrap_or_else(refused))
+}
+
 /// The step of a group that a product or a convolution begins.
-pub(super) fn compile(
+fn begin(
     planner: &mut Planner<'_>,
     node: &Numbered,
     inner: &HashMap<ValueId, &Node>,
@@ -167,18 +175,6 @@ fn in_registers(
         found.residual = Some(Contiguous::plan(planner, node, residual)?);
     }
     Some(found)
-}
-
-/// The elements of a tensor of f32 that lies without gaps.
-pub(super) fn floats<'r>(view: &View<'r>) -> Result<&'r [f32], NodeError> {
-    if view.dtype() != DType::F32 || !view.is_contiguous() {
-        return Err(invalid("a tensor that lies otherwise than planned"));
-    }
-    if view.is_empty() {
-        return Ok(&[]);
-    }
-    // SAFETY: a view covers all its elements, which lie side by side; tensors are aligned for their dtype.
-    Ok(unsafe { std::slice::from_raw_parts(view.data().cast(), view.len()) })
 }
 
 impl InRegisters {

@@ -1,8 +1,7 @@
 //! Convolutions over one to three axes, channels last. Filters of f32 that are constants are packed once, when the first plan is
 //! made; all plans of a program share them.
 
-use super::behind::Sums;
-use super::lowering::{Compiled, Lowering, Numbered, Planner};
+use super::lowering::{Compiled, Lowering, Numbered, Planner, Sums};
 use super::rows::Contiguous;
 use pteron_ir::{Node, Op, ValueId};
 use pteron_kernels::convolution::packed::{self, Filters};

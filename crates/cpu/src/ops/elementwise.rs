@@ -1,6 +1,5 @@
 //! Ops that compute each element from the elements at the same place: chains of loops over blocks.
 
-use super::behind;
 use super::lowering::{Compiled, Numbered, Planner};
 use crate::fault::invalid;
 use crate::run::Run;
@@ -125,7 +124,7 @@ impl Building<'_> {
             Some((_, made)) => *made,
             None => match self.inner.get(&value) {
                 // What a product or a convolution gives is in its place.
-                Some(node) if !behind::begins(&node.op) => {
+                Some(node) if is_elementwise(&node.op) => {
                     let made = self.node(node)?;
                     self.made.push((value, made));
                     made
@@ -207,15 +206,10 @@ pub(super) fn fuse(node: &Node, inner: &HashMap<ValueId, &Node>, types: &Types, 
     (chain.output() == types.tensor(result)?.dtype).then_some(Fused { chain, operands })
 }
 
-pub(super) fn compile(planner: &mut Planner<'_>, node: &Numbered) -> Option<Compiled> {
+pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled> {
     let &result = node.node.results.first()?;
-    let (alone, groups) = (HashMap::new(), planner.groups);
-    let inner = groups.inner(node.number).unwrap_or(&alone);
-    if let Some(first) = behind::begun(inner) {
-        // Nobody else computes what runs inside: where the step cannot be made, it fails and does not leave that out.
-        let refused = || Compiled::Compute(Box::new(|_| Err(invalid("a group that cannot be made"))));
-        return Some(behind::compile(planner, node, inner, first).unwrap_or_else(refused));
-    }
+    let alone = HashMap::new();
+    let inner = planner.groups.inner(node.number).unwrap_or(&alone);
     let Fused { chain, operands } = fuse(&node.node, inner, planner.types, planner.lower.path)?;
     Some(Compiled::Compute(Box::new(move |run| apply(run, &chain, &operands, result))))
 }

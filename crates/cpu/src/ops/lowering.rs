@@ -1,12 +1,15 @@
 //! What the builders of steps work with: the planner, and what the CPU's lowering owns besides it.
 
 use crate::constants::{Form, Prepared};
+use crate::run::Run;
 use crate::step::{JointKernel, Kernel};
 use pteron_ir::{Graph, Op, Type, ValueId};
+use pteron_kernels::epilogue::Epilogue;
 use pteron_kernels::path::Path;
 use pteron_kernels::quant::InputLayout;
+use pteron_kernels::view::ViewMut;
 use pteron_plan::Storage;
-use pteron_runtime::Precision;
+use pteron_runtime::{NodeError, Precision};
 use pteron_tensor::HostTensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -101,6 +104,10 @@ impl Lowering {
         self.is_fixed
     }
 }
+
+/// Computes the sums of a product or a convolution into a target, and what the epilogue says.
+pub(super) type Sums =
+    Box<dyn Fn(&Run<'_>, &mut ViewMut<'_>, &Epilogue<'_>) -> Result<(), NodeError> + Send + Sync>;
 
 /// A constant operand.
 pub(super) fn constant<'p>(planner: &'p Planner<'_>, value: ValueId) -> Option<&'p HostTensor> {

@@ -1,9 +1,8 @@
 //! Products of dense matrices.
 
-use super::behind::{Sums, floats};
-use super::lowering::{Compiled, Lowering, Numbered, Planner};
+use super::lowering::{Compiled, Lowering, Numbered, Planner, Sums};
 use super::quantized::{list_sources, list_targets};
-use super::rows::Contiguous;
+use super::rows::{Contiguous, floats};
 use crate::fault::invalid;
 use crate::joint::Joint;
 use crate::run::Run;

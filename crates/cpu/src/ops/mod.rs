@@ -196,7 +196,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         }
         // There is nothing to compute.
         Op::Noop {} => |planner, node| Some(fallback::compile(planner, node)),
-        op if elementwise::is_elementwise(op) => |planner, node| elementwise::compile(planner, node),
+        op if elementwise::is_elementwise(op) => |planner, node| behind::compile(planner, node),
         op if convolution::is_convolution(op) => |planner, node| convolution::compile(planner, node),
         _ => return None,
     };

@@ -10,6 +10,7 @@ use pteron_kernels::view::{View, ViewMut};
 use pteron_kernels::{norm, softmax};
 use pteron_plan::{Layout, counted};
 use pteron_runtime::NodeError;
+use pteron_tensor::DType;
 
 /// A tensor whose rows along the last axis are dense: where it lies, or a copy.
 pub(super) struct DenseRows {
@@ -73,6 +74,18 @@ fn copied<'r>(
     copy(run.pool, &mut target, view);
     // SAFETY: as above; it is only read from here on.
     Ok(unsafe { View::from_raw(data, view.dtype(), layout.sizes(), layout.strides()) })
+}
+
+/// The elements of a tensor of f32 that lies without gaps.
+pub(super) fn floats<'r>(view: &View<'r>) -> Result<&'r [f32], NodeError> {
+    if view.dtype() != DType::F32 || !view.is_contiguous() {
+        return Err(invalid("a tensor that lies otherwise than planned"));
+    }
+    if view.is_empty() {
+        return Ok(&[]);
+    }
+    // SAFETY: a view covers all its elements, which lie side by side; tensors are aligned for their dtype.
+    Ok(unsafe { std::slice::from_raw_parts(view.data().cast(), view.len()) })
 }
 
 /// Floats that the kernels compute with.

@@ -150,7 +150,7 @@ fn max(l: &mut Lowerer<'_>, call: &Call<'_>, dims: usize) -> Lowered<ValueId> {
         return l.emit(Op::Max { x: seen, axes, keepdims: false });
     }
     let Padded { mut x, lead, counts, .. } = padded(l, x, &windows, f32::NEG_INFINITY)?;
-    for (axis, count) in counts.iter().enumerate().take(dims) {
+    for (axis, count) in counts.into_iter().enumerate() {
         let (stride, reach) = (windows.stride[axis], (count - 1) * windows.stride[axis] + 1);
         let step = stride as i32; // at most 32767, as all sizes of a window
         let mut largest = None;

@@ -74,7 +74,10 @@ fn bench_times_any_program() {
     let folder = Folder::new();
     let other = folder.write("scaled.pte", &delegated(SCALED, &weights()));
     let common = ["bench", &other, "--backend", "reference", "--threads", "1"];
-    let json = pteron(&[&common[..], &["--repeats", "4", "--profile", "--json"]].concat()).ok();
+    let picture = folder.at("run.svg");
+    let asked = ["--repeats", "4", "--profile", "--timeline", &picture, "--json"];
+    let json = pteron(&[&common[..], &asked].concat()).ok();
+    assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg"));
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["method"], &report["precision"]), (&"forward".into(), &"exact".into()));
     let times = &report["run_ms"];

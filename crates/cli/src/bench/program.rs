@@ -3,7 +3,7 @@
 
 use super::figures::{Figures, seconds};
 use super::machine;
-use super::profile::{self, Kind};
+use super::profile::{self, Kind, Profile};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table, size};
 use pteron_runtime::{ArgumentKind, LoadMode, MethodInfo, Precision, Program, RunControl, Session, Value};
@@ -53,11 +53,14 @@ pub(crate) struct Measured<'a> {
     pub(crate) load_s: f64,
 }
 
-/// Measures so many runs, and takes some more apart where that is wanted.
+/// Who is told of a profile.
+pub(crate) type Told<'a> = &'a dyn Fn(&Profile, &[Kind]) -> Result<(), Failure>;
+
+/// Measures so many runs, and takes some more apart where somebody wants to be told of them.
 pub(crate) fn measure(
     measured: &Measured<'_>,
     repeats: usize,
-    profiles: bool,
+    profiles: Option<Told<'_>>,
     session: &mut Session,
 ) -> Result<Report, Failure> {
     let Measured { program, method, inputs, .. } = measured;
@@ -73,11 +76,13 @@ pub(crate) fn measure(
     }
     let runs = (0..repeats).map(|_| once(&RunControl::default())).collect::<Result<Vec<f64>, _>>()?;
     let profile = match profiles {
-        true => {
+        Some(told) => {
             let found = profile::listen(program, LISTENED, |control| once(control).map(|_| ()))?;
-            Some(found.kinds(None))
+            let kinds = found.kinds(None);
+            told(&found, &kinds)?;
+            Some(kinds)
         }
-        false => None,
+        None => None,
     };
     let memory = program.memory();
     let (backend, device) = program.backend();

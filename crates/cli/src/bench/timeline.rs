@@ -1,16 +1,25 @@
-//! One token's timeline as a picture: a self-contained SVG with a bar a step, coloured by kind, that any browser shows.
+//! The timeline of a token, or of a run, as a picture: a self-contained SVG with a bar a step, coloured by kind, that any browser shows.
 
 use super::figures::seconds;
 use super::profile::{Kind, Profile};
+use crate::aside::Aside;
+use crate::failure::Failure;
 use std::fmt::Write;
+use std::path::Path;
 
 const WIDTH: f64 = 1400.0;
 const ROW: f64 = 26.0;
 const LEFT: f64 = 190.0;
 const TOP: f64 = 64.0;
 
+/// Writes the picture to a file.
+pub(crate) fn write(path: &Path, title: &str, profile: &Profile, kinds: &[Kind]) -> Result<(), Failure> {
+    let picture = render(title, profile, kinds);
+    Aside::write(path, |out| out.write_all(picture.as_bytes()))?.land()
+}
+
 /// The picture: a row for each kind, steps from left to right in time.
-pub(crate) fn render(title: &str, profile: &Profile, kinds: &[Kind]) -> String {
+fn render(title: &str, profile: &Profile, kinds: &[Kind]) -> String {
     let height = TOP + ROW * kinds.len() as f64 + 30.0;
     let mut svg = String::new();
     let _ = writeln!(

@@ -1,12 +1,12 @@
 //! `pteron bench`: how fast a program runs here, and, for language models, how fast it could.
 
-use crate::aside::{Aside, check_place};
+use crate::aside::check_place;
 use crate::bench::figures::{number, seconds};
 use crate::bench::lanes::{self, Lanes};
 use crate::bench::machine;
 use crate::bench::matrix::{self, Elements};
 use crate::bench::measure::{Bench, Decode, Plan, Prefill};
-use crate::bench::profile::{self, Kind};
+use crate::bench::profile::{self, Kind, Profile};
 use crate::bench::program::{self, Measured};
 use crate::bench::synthetic;
 use crate::bench::timeline;
@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
     /// Where the time of one decoded token, or of one run, goes, by kind of step
     #[arg(long)]
     profile: bool,
-    /// A picture of that token's steps
+    /// A picture of its steps
     #[arg(long, value_name = "FILE.svg", requires = "profile")]
     timeline: Option<PathBuf>,
     #[command(flatten)]
@@ -168,16 +168,16 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     };
     let threads = arguments.engine.threads();
     let source = Source::of(arguments, &plan)?;
+    if let Some(timeline) = &arguments.timeline {
+        let given = arguments.inputs.iter().map(PathBuf::from);
+        check_place(timeline, &given.chain([source.path().to_owned()]).collect::<Vec<_>>())?;
+    }
     let asks_for_runs = !arguments.inputs.is_empty() || arguments.method.is_some();
     // What a program says of itself is cheap to ask, and weights are read once, with the precision that its kind has.
     if asks_for_runs || (arguments.shape.is_none() && !reads_text(arguments, source.path())?) {
         return run_program(arguments, &source, out);
     }
     let options = arguments.engine.options(Precision::Fast)?;
-    if let Some(timeline) = &arguments.timeline {
-        check_place(timeline, &[source.path().to_owned()])?;
-    }
-
     machine::forget_peak();
     let start = Instant::now();
     let program = Program::open(source.path(), &[], &options)?;
@@ -273,7 +273,12 @@ fn run_program(arguments: &Arguments, source: &Source, out: &mut Output) -> Resu
         load_s,
     };
     let repeats = arguments.repeats.unwrap_or(RUN_REPEATS).into();
-    let report = program::measure(&measured, repeats, arguments.profile, &mut program.session()?)?;
+    let draw = |profile: &Profile, kinds: &[Kind]| match &arguments.timeline {
+        Some(path) => timeline::write(path, &source.name, profile, kinds),
+        None => Ok(()),
+    };
+    let profiles = arguments.profile.then_some(&draw as program::Told<'_>);
+    let report = program::measure(&measured, repeats, profiles, &mut program.session()?)?;
     match arguments.json {
         true => out.json(&report, Json::OneLine)?,
         false => report.render(out)?,
@@ -350,8 +355,7 @@ fn profiled(arguments: &Arguments, bench: &Bench<'_>, name: &str) -> Result<Vec<
     let profile = profile::profile(bench.model.program(), &mut decoder, room)?;
     let kinds = profile.kinds(bench.read_limit);
     if let Some(path) = &arguments.timeline {
-        let picture = timeline::render(name, &profile, &kinds);
-        Aside::write(path, |out| out.write_all(picture.as_bytes()))?.land()?;
+        timeline::write(path, name, &profile, &kinds)?;
     }
     Ok(kinds)
 }

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     /// How long a model stays that nobody uses: 5m, 1h; 0 drops it at once, -1 keeps it
     #[arg(long, value_name = "TIME", default_value = "-1", allow_hyphen_values = true, value_parser = keep_alive)]
     keep_alive: KeepAlive,
-    /// Let pages of this origin ask, such as https://chat.example.org; * for all
+    /// Let pages of this origin ask, such as `https://chat.example.org`; `*` for all
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     cors: Vec<String>,
     /// Log what is asked too, where PTERON_LOG=info logs requests

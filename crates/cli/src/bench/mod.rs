@@ -1,6 +1,7 @@
 //! Measuring language models: a program or a random one of a published shape, its prefill and decode, what the machine
 //! could do at best, and where the time goes.
 
+pub(crate) mod about;
 pub(crate) mod decoder;
 pub(crate) mod figures;
 pub(crate) mod lanes;

@@ -1,14 +1,16 @@
 //! How long a method of any program takes: runs of one session on the same inputs, the first one apart, because plans are made and
 //! weights are packed there.
 
+use super::about::About;
 use super::figures::{Figures, seconds};
 use super::machine;
 use super::profile::{self, Kind, Profile};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table, size};
-use pteron_runtime::{ArgumentKind, LoadMode, MethodInfo, Precision, Program, RunControl, Session, Value};
+use pteron_runtime::{ArgumentKind, MethodInfo, Precision, Program, RunControl, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor, element_count};
 use serde::Serialize;
+use std::path::Path;
 use std::time::Instant;
 
 /// Runs before those that count.
@@ -21,14 +23,8 @@ const MOST_ELEMENTS: usize = 1 << 28;
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    pub(crate) model: String,
-    pub(crate) file_bytes: u64,
-    backend: &'static str,
-    device: String,
-    precision: &'static str,
-    threads: usize,
-    load: &'static str,
-    load_s: f64,
+    #[serde(flatten)]
+    about: About,
     method: String,
     inputs: Vec<String>,
     first_run_ms: f64,
@@ -43,8 +39,8 @@ pub(crate) struct Report {
 
 /// What is measured.
 pub(crate) struct Measured<'a> {
-    pub(crate) name: String,
-    pub(crate) file_bytes: u64,
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a Path,
     pub(crate) program: &'a Program,
     pub(crate) method: &'a MethodInfo,
     pub(crate) inputs: Vec<Value>,
@@ -63,7 +59,7 @@ pub(crate) fn measure(
     profiles: Option<Told<'_>>,
     session: &mut Session,
 ) -> Result<Report, Failure> {
-    let Measured { program, method, inputs, .. } = measured;
+    let &Measured { name, path, program, method, ref inputs, precision, threads, load_s } = measured;
     let mut outputs = Vec::new();
     let mut once = |control: &RunControl| -> Result<f64, Failure> {
         let begin = Instant::now();
@@ -85,23 +81,8 @@ pub(crate) fn measure(
         None => None,
     };
     let memory = program.memory();
-    let (backend, device) = program.backend();
     Ok(Report {
-        model: measured.name.clone(),
-        file_bytes: measured.file_bytes,
-        backend,
-        device: device.name.clone(),
-        precision: match measured.precision {
-            Precision::Exact => "exact",
-            Precision::Fast => "fast",
-        },
-        threads: measured.threads,
-        load: match program.load_mode() {
-            LoadMode::Map => "map",
-            LoadMode::Lock => "lock",
-            LoadMode::Copy => "copy",
-        },
-        load_s: measured.load_s,
+        about: About::of(name, path, program, precision, threads, load_s),
         method: method.name.clone(),
         inputs: inputs.iter().map(Value::describe).collect(),
         first_run_ms,
@@ -157,11 +138,11 @@ pub(crate) fn made_up(method: &MethodInfo) -> Result<Vec<Value>, Failure> {
 
 impl Report {
     pub(crate) fn render(&self, out: &mut Output) -> Result<(), Failure> {
-        let Report { model, backend, device, precision, method, .. } = self;
+        let (About { model, backend, device, precision, .. }, method) = (&self.about, &self.method);
         out.line(format!("{model} on {backend} ({device}), {precision}"))?;
         let mut about = Table::new(&[Align::Left, Align::Left]);
         about.row(["method", &format!("{method}({})", self.inputs.join(", "))]);
-        about.row(["load", &format!("{}, {}", self.load, seconds(self.load_s))]);
+        about.row(["load", &format!("{}, {}", self.about.load, seconds(self.about.load_s))]);
         about.row(["weights, mapped", &size(self.weights_bytes)]);
         about.row(["weights, packed", &size(self.packed_bytes)]);
         about.row(["memory of runs", &size(self.run_bytes)]);
@@ -170,7 +151,7 @@ impl Report {
         }
         about.row(["first run", &seconds(self.first_run_ms / 1e3)]);
         if let Some(figures) = &self.run_ms {
-            about.row(["run", &format!("{} ms with {} threads", figures.show(), self.threads)]);
+            about.row(["run", &format!("{} ms with {} threads", figures.show(), self.about.threads)]);
         }
         out.line(about.render(2))?;
         if let Some(kinds) = &self.profile {

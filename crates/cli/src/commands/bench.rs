@@ -1,6 +1,7 @@
 //! `pteron bench`: how fast a program runs here, and, for language models, how fast it could.
 
 use crate::aside::check_place;
+use crate::bench::about::About;
 use crate::bench::figures::{number, seconds};
 use crate::bench::lanes::{self, Lanes};
 use crate::bench::machine;
@@ -126,14 +127,8 @@ impl From<Activations> for DType {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
-    model: String,
-    file_bytes: u64,
-    backend: &'static str,
-    device: String,
-    precision: &'static str,
-    threads: usize,
-    load: &'static str,
-    load_s: f64,
+    #[serde(flatten)]
+    about: About,
     weights_bytes: u64,
     packed_bytes: u64,
     state_bytes: u64,
@@ -191,7 +186,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         ))
         .hint("ask for less with --prompt, --new and --context"));
     }
-    let (backend, device) = program.backend();
     let measures = plan.rounds(arguments.lanes.len()) > 0 || arguments.profile;
     let read_limit = if measures { machine::read_limit(threads) } else { None };
     // The buffer of that trial is no part of what the model needs.
@@ -208,21 +202,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     progress.finish_and_clear();
     let memory = program.memory();
     let report = Report {
-        model: source.name.clone(),
-        file_bytes: std::fs::metadata(source.path()).map_or(0, |file| file.len()),
-        backend,
-        device: device.name.clone(),
-        precision: match options.precision {
-            Precision::Exact => "exact",
-            Precision::Fast => "fast",
-        },
-        threads,
-        load: match program.load_mode() {
-            LoadMode::Map => "map",
-            LoadMode::Lock => "lock",
-            LoadMode::Copy => "copy",
-        },
-        load_s,
+        about: About::of(&source.name, source.path(), &program, options.precision, threads, load_s),
         weights_bytes: memory.mapped_bytes,
         packed_bytes: memory.packed_bytes,
         state_bytes: program.state_bytes(),
@@ -263,8 +243,8 @@ fn run_program(arguments: &Arguments, source: &Source, out: &mut Output) -> Resu
         false => exec::fitted(given, method),
     };
     let measured = Measured {
-        name: source.name.clone(),
-        file_bytes: std::fs::metadata(source.path()).map_or(0, |file| file.len()),
+        name: &source.name,
+        path: source.path(),
         program: &program,
         method,
         inputs,
@@ -371,10 +351,10 @@ fn bar(rounds: u64) -> ProgressBar {
 
 impl Report {
     fn render(&self, out: &mut Output) -> Result<(), Failure> {
-        let Report { model, backend, device, precision, .. } = self;
+        let About { model, backend, device, precision, .. } = &self.about;
         out.line(format!("{model} on {backend} ({device}), {precision}"))?;
         let mut about = Table::new(&[Align::Left, Align::Left]);
-        about.row(["load", &format!("{}, {}", self.load, seconds(self.load_s))]);
+        about.row(["load", &format!("{}, {}", self.about.load, seconds(self.about.load_s))]);
         about.row(["weights, mapped", &size(self.weights_bytes)]);
         about.row(["weights, packed", &size(self.packed_bytes)]);
         about.row(["caches", &size(self.state_bytes)]);
@@ -382,12 +362,15 @@ impl Report {
             about.row(["peak resident", &size(peak)]);
         }
         if let Some(limit) = self.read_limit_bytes_s {
-            about.row(["read limit", &format!("{} GB/s with {} threads", number(limit / 1e9), self.threads)]);
+            about.row([
+                "read limit",
+                &format!("{} GB/s with {} threads", number(limit / 1e9), self.about.threads),
+            ]);
         }
         if let Some(limit) = self.matrix_limit_multiply_adds_s {
             about.row([
                 "matrix limit",
-                &format!("{} TOP/s with {} threads", number(2.0 * limit / 1e12), self.threads),
+                &format!("{} TOP/s with {} threads", number(2.0 * limit / 1e12), self.about.threads),
             ]);
         }
         out.line(about.render(2))?;

@@ -1,4 +1,4 @@
-//! Vector kernels and the thread pool: slices in, slices out, the best path of the machine.
+//! Vector kernels: slices in, slices out, the best path of the machine.
 //!
 //! Knows nothing of graphs, files or backends. Every kernel takes the [`path::Path`] it shall use as an argument, so that
 //! tests and users can force one; nothing here reads the environment or keeps a global choice.
@@ -18,7 +18,6 @@ pub mod index;
 pub mod norm;
 pub mod order;
 pub mod path;
-pub mod pool;
 pub mod quant;
 pub mod reduce;
 pub mod rope;
@@ -29,3 +28,6 @@ mod split;
 #[cfg(test)]
 mod trial;
 pub mod view;
+
+/// What kernels run on: it is in their signatures.
+pub use pteron_pool as pool;

@@ -64,19 +64,22 @@ fn runs(quick: bool) -> Vec<Run> {
     let run = |tool, package, scope| Run { tool, package, scope };
     if quick {
         return vec![
-            run(Tool::Loom, "pteron-kernels", Scope::Short),
-            run(Tool::Miri, "pteron-kernels", Scope::Named(&["view", "pool::", "copy", "softmax"])),
+            run(Tool::Loom, "pteron-pool", Scope::Short),
+            run(Tool::Miri, "pteron-pool", Scope::Whole),
+            run(Tool::Miri, "pteron-kernels", Scope::Named(&["view", "copy", "softmax"])),
             run(Tool::Miri, "pteron-cpu", Scope::Named(&["views_follow", "memory"])),
             run(Tool::Asan, "pteron-cpu", Scope::Whole),
         ];
     }
-    let mut runs = vec![run(Tool::Loom, "pteron-kernels", Scope::Whole)];
+    let mut runs = vec![run(Tool::Loom, "pteron-pool", Scope::Whole)];
     // Everything that reads bytes of strangers, then everything with `unsafe` of its own.
-    for package in ["pteron-tensor", "pteron-ir", "pteron-format", "pteron-kernels", "pteron-cpu"] {
+    for package in
+        ["pteron-tensor", "pteron-ir", "pteron-format", "pteron-pool", "pteron-kernels", "pteron-cpu"]
+    {
         runs.push(run(Tool::Miri, package, Scope::Whole));
     }
     for tool in [Tool::Asan, Tool::Tsan] {
-        for package in ["pteron-kernels", "pteron-cpu", "pteron-runtime", "pteron-llm"] {
+        for package in ["pteron-pool", "pteron-kernels", "pteron-cpu", "pteron-runtime", "pteron-llm"] {
             runs.push(run(tool, package, Scope::Whole));
         }
     }

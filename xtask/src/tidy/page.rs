@@ -47,6 +47,7 @@ const ABSENCES: &[Absence] = &[
             "companion",
             "checkpoint",
             "runtime",
+            "pool",
             "kernels",
             "cpu",
             "mlx",

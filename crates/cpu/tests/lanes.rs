@@ -1,6 +1,7 @@
 //! Sessions that run together give what each gives alone: for every kind of cache, packing, precision and vector path, at
 //! different positions, with texts of different lengths, and whatever becomes of the others.
 
+#![cfg_attr(miri, allow(unused))]
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test may panic, and says which path it did not run
 
 mod how;
@@ -106,15 +107,6 @@ fn file(packing: Option<&str>, activations: DType, kv: KvCache, kind: Kind) -> B
     Bytes::copy_of(&bytes)
 }
 
-/// Both; under Miri the one of the two that packed weights, or others, are mostly used with.
-fn precisions(packed: bool) -> &'static [Precision] {
-    match (cfg!(miri), packed) {
-        (true, true) => &[Precision::Fast],
-        (true, false) => &[Precision::Exact],
-        (false, _) => &[Precision::Exact, Precision::Fast],
-    }
-}
-
 /// What a session is told in one round: tokens, and the position of the first.
 fn inputs(tokens: &[i64], position: usize) -> Vec<Value> {
     let tokens = HostTensor::from_slice(vec![1, tokens.len()], tokens).unwrap();
@@ -181,11 +173,14 @@ fn run(
 }
 
 /// Lanes at a time. More would go through matrix tiles on some paths, which sum in another order.
-const FEW: &[usize] = if cfg!(miri) { &[2] } else { &[2, 3, 5] };
+#[cfg(not(miri))]
+const FEW: [usize; 3] = [2, 3, 5];
 /// So many that a step takes them in parts, and tiles serve them where a path has some.
+#[cfg(not(miri))]
 const MANY: usize = 19;
 
 #[test]
+#[cfg(not(miri))] // a quarter of an hour there; the lanes below are compared with each alone too
 fn few_lanes_give_what_each_gives_alone_to_the_last_bit() {
     let others = [
         (None, DType::F32),
@@ -198,11 +193,10 @@ fn few_lanes_give_what_each_gives_alone_to_the_last_bit() {
         for (packing, activations) in [(Some("4w"), DType::BF16), other] {
             let file = file(packing, activations, kv, kind);
             for path in paths() {
-                for &precision in precisions(packing.is_some()) {
+                for precision in [Precision::Exact, Precision::Fast] {
                     let program = load(&file, &How { precision, ..How::on(path) });
-                    let most = FEW.iter().max().copied().unwrap_or(0);
-                    let alone: Vec<_> = (0..most).map(|lane| alone(&program, lane)).collect();
-                    for &lanes in FEW {
+                    let alone: Vec<_> = (0..FEW[2]).map(|lane| alone(&program, lane)).collect();
+                    for lanes in FEW {
                         for (lane, given) in together(&program, lanes).iter().enumerate() {
                             let what = format!("{packing:?} {name} {path} {precision:?}: {lane} of {lanes}");
                             assert!(*given == alone[lane], "{what}");
@@ -215,22 +209,19 @@ fn few_lanes_give_what_each_gives_alone_to_the_last_bit() {
 }
 
 #[test]
+#[cfg(not(miri))] // a quarter of an hour there; the lanes below are compared with each alone too
 fn many_lanes_give_what_each_gives_alone_where_that_is_asked_for() {
-    let (lanes, programs) = if cfg!(miri) { (3, 1) } else { (MANY, 4) };
     for (packing, kv, kind) in [
         (Some("4w"), KvCache::InGraph, Kind::Plain),
         (Some("8w"), KvCache::OffGraph, Kind::Slides),
         (None, KvCache::OffGraph, Kind::Plain),
         (Some("4w"), KvCache::OffGraph, Kind::Experts),
-    ]
-    .into_iter()
-    .take(programs)
-    {
+    ] {
         let file = file(packing, DType::BF16, kv, kind);
         for path in paths() {
-            for &precision in precisions(packing.is_some()) {
+            for precision in [Precision::Exact, Precision::Fast] {
                 let program = load(&file, &How { precision, invariant: true, ..How::on(path) });
-                for (lane, given) in together(&program, lanes).iter().enumerate() {
+                for (lane, given) in together(&program, MANY).iter().enumerate() {
                     assert!(*given == alone(&program, lane), "{packing:?} {path} {precision:?}: lane {lane}");
                 }
             }

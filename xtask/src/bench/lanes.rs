@@ -4,8 +4,9 @@
 use serde::Serialize;
 
 use super::files::{Files, Subject};
+use super::record;
 use super::rounds::{Measurement, Together, Turn, take_turns};
-use super::rows::{aligned, median};
+use super::rows::median;
 use super::{Arguments, pick};
 use crate::Outcome;
 use crate::cache::Cache;
@@ -80,7 +81,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         true => {
             println!("{}", serde_json::to_string(&rows).map_err(|error| Error::message(error.to_string()))?)
         }
-        false => println!("{}", table(&rows)),
+        false => record::show(arguments.record.as_deref(), "Sessions at once", 5, &lines(&rows))?,
     }
     Ok(Outcome::Good)
 }
@@ -127,7 +128,7 @@ fn against_best(rows: &mut [Row]) {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn lines(rows: &[Row]) -> Vec<[String; 11]> {
     let header = [
         "model",
         "path",
@@ -158,7 +159,7 @@ fn table(rows: &[Row]) -> String {
             format!("{:.2}", row.ratio_to_best),
         ]);
     }
-    aligned(&lines)
+    lines
 }
 
 #[cfg(test)]
@@ -187,6 +188,6 @@ mod tests {
         let eight = &rows[1];
         assert_eq!((eight.lanes, eight.pteron_tok_s, eight.ratio, eight.ratio_to_best), (8, 52.0, 2.0, 0.5));
         assert_eq!((eight.pteron_gain, eight.peer_gain), (Some(52.0 / 11.0), Some(2.6)));
-        assert!(table(&rows).contains("52.0"));
+        assert!(lines(&rows).iter().any(|line| line.contains(&"52.0".to_owned())));
     }
 }

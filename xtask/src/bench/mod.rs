@@ -5,6 +5,8 @@
 mod against;
 pub(crate) mod files;
 mod lanes;
+mod machine;
+mod record;
 pub(crate) mod rounds;
 pub(crate) mod rows;
 mod vision;
@@ -74,6 +76,9 @@ pub(crate) struct Arguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Keep the tables under this name of the machine in bench/results, and write docs/speed.md anew.
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["against", "json"])]
+    record: Option<String>,
     /// Measure against this older binary of Pteron, not against llama.cpp.
     #[arg(long, value_name = "OLD_BINARY", conflicts_with = "json")]
     against: Option<PathBuf>,
@@ -83,6 +88,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    machine::introduce();
     if let Some(old) = &arguments.against {
         return against::run(arguments, old);
     }
@@ -119,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     match arguments.json {
         true => println!("{}", report.json()?),
-        false => println!("{}", report.table()),
+        false => report.show(arguments.record.as_deref())?,
     }
     Ok(Outcome::Good)
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::record;
 use super::rounds::Turn;
 use crate::error::{Error, Result};
 
@@ -131,8 +132,14 @@ impl Report {
         serde_json::to_string(self).map_err(|error| Error::message(error.to_string()))
     }
 
-    /// The rows in aligned columns, then what loading took.
-    pub(crate) fn table(&self) -> String {
+    /// Shows the rows, then what loading took, and keeps both where a machine is named.
+    pub(crate) fn show(&self, machine: Option<&str>) -> Result<()> {
+        record::show(machine, "Language models", 6, &self.speeds())?;
+        println!();
+        record::show(machine, "Loading language models", 3, &self.loads())
+    }
+
+    fn speeds(&self) -> Vec<[String; 11]> {
         let header = [
             "model",
             "path",
@@ -164,7 +171,10 @@ impl Report {
                 part(row.peer_limit_fraction),
             ]);
         }
-        let mut text = aligned(&lines);
+        lines
+    }
+
+    fn loads(&self) -> Vec<[String; 8]> {
         let header = [
             "model",
             "path",
@@ -191,8 +201,7 @@ impl Report {
                 megabytes(load.peer_peak_bytes),
             ]);
         }
-        text.push_str("\n\n");
-        text + &aligned(&lines)
+        lines
     }
 }
 
@@ -289,6 +298,6 @@ mod tests {
         assert_eq!((&decode["pteron_tok_s"], &decode["context"]), (&50.0.into(), &1024.into()));
         assert_eq!((&decode["limit_fraction"], &decode["peer_limit_fraction"]), (&0.5.into(), &0.25.into()));
         assert_eq!((&decode["pteron_low"], &decode["pteron_high"]), (&40.0.into(), &60.0.into()));
-        assert!(report.table().contains("50.0 (40.0 to 60.0)"));
+        assert!(report.speeds()[3].contains(&"50.0 (40.0 to 60.0)".to_owned()));
     }
 }

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::Arguments;
-use super::rows::{aligned, median};
+use super::record;
+use super::rows::median;
 use crate::Outcome;
 use crate::cache::Cache;
 use crate::error::{Doing, Error, Result};
@@ -92,7 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         true => {
             println!("{}", serde_json::to_string(&rows).map_err(|error| Error::message(error.to_string()))?)
         }
-        false => println!("{}", table(&rows)),
+        false => record::show(arguments.record.as_deref(), "Vision and encoders, f32", 3, &lines(&rows))?,
     }
     Ok(Outcome::Good)
 }
@@ -201,7 +202,7 @@ fn rows_of(model: &str, threads: usize, rounds: &[Vec<Turn>]) -> Vec<Row> {
     engines.enumerate().filter_map(row).collect()
 }
 
-fn table(rows: &[Row]) -> String {
+fn lines(rows: &[Row]) -> Vec<[String; 9]> {
     let head = ["model", "threads", "engine", "ms", "low", "high", "by Pteron's", "load ms", "peak MB"];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(rows.iter().map(|row| {
@@ -217,7 +218,7 @@ fn table(rows: &[Row]) -> String {
             row.peak_bytes.map(|bytes| format!("{:.0}", bytes as f64 / 1e6)).unwrap_or_default(),
         ]
     }));
-    aligned(&lines)
+    lines
 }
 
 #[cfg(test)]
@@ -234,6 +235,6 @@ mod tests {
         let ratios: Vec<f64> = rows.iter().map(|row| row.ratio).collect();
         assert_eq!(ratios, [1.0, 1.5, 2.0, 0.5]);
         assert_eq!((rows[1].low_ms, rows[1].high_ms, rows[1].engine.as_str()), (6.0, 12.0, "xnnpack"));
-        assert!(table(&rows).lines().next().is_some_and(|head| head.contains("by Pteron's")));
+        assert!(lines(&rows)[0].contains(&"by Pteron's".to_owned()));
     }
 }

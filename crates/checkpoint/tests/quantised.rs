@@ -11,43 +11,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use support::*;
 
-/// Matrices of the layer; the others stay floats.
-fn is_packed(name: &str) -> bool {
-    name.ends_with("_proj.weight")
-}
-
-/// A checkpoint with matrices through `pack`, which gives the parts by suffix and what they mean; and its plain twin.
-fn packed_and_plain(
-    every: bool,
-    pack: impl Fn(usize, &[usize]) -> (Vec<(&'static str, Stored)>, Vec<f32>),
-) -> (Tensors, Tensors) {
-    let parts: RefCell<Tensors> = RefCell::default();
-    let count = RefCell::new(100);
-    let plain = llama(Dtype::F32, |name, shape, values| {
-        if shape.len() != 2 || !(every || is_packed(name)) {
-            return values;
-        }
-        *count.borrow_mut() += 1;
-        let (stored, meaning) = pack(*count.borrow(), shape);
-        let module = name.strip_suffix("weight").unwrap();
-        parts
-            .borrow_mut()
-            .extend(stored.into_iter().map(|(part, tensor)| (format!("{module}{part}"), tensor)));
-        meaning
-    });
-    let mut stored = parts.into_inner();
-    for (name, tensor) in &plain {
-        if tensor.shape.len() != 2 || !(every || is_packed(name)) {
-            stored.insert(name.clone(), tensor.clone());
-        }
-    }
-    (stored, plain)
-}
-
-fn random_bytes(seed: usize, count: usize) -> Vec<u8> {
-    numbers(seed, count).iter().map(|x| (x * 64.0) as i32 as u8).collect()
-}
-
 /// Codes, scales and biases as MLX has them, and their meaning.
 fn mlx(
     scheme: Scheme,
@@ -269,13 +232,13 @@ fn quantised_weights_that_are_not_read_say_what_would_be() {
     assert!(error.contains("2 bits cannot"), "{error}");
 
     let mut config: Json = llama_config();
-    config["quantization_config"] = json!({"quant_method": "gptq", "bits": 4});
+    config["quantization_config"] = json!({"quant_method": "quanto", "bits": 4});
     let mut tensors = plain_llama();
     let name = "model.layers.0.mlp.up_proj.weight";
     let codes = Stored { dtype: Dtype::I32, shape: vec![INNER, HIDDEN], bytes: vec![0; INNER * HIDDEN * 4] };
     tensors.insert(name.to_owned(), codes);
     let error = exported(folder(&config, &tensors).path(), &options()).unwrap_err();
-    assert!(error.contains("`gptq` are not read"), "{error}");
+    assert!(error.contains("`quanto` are not read"), "{error}");
     let error = exported(folder(&llama_config(), &tensors).path(), &options()).unwrap_err();
     assert!(error.contains("it is stored as I32"), "{error}");
 }

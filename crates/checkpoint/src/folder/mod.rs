@@ -5,10 +5,13 @@ mod mlx;
 mod mxfp4;
 mod names;
 mod pieces;
+mod published;
 mod safetensors;
+mod small_floats;
 mod tokenizer;
 mod torchao;
 mod weights;
+mod whole;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -127,6 +130,8 @@ enum Quantization {
     Mlx(mlx::Settings),
     /// Weights that torchao quantised; their files say how.
     Torchao,
+    /// A method that others publish weights in.
+    Published(published::Settings),
     /// Something else, by its name.
     Other(String),
 }
@@ -139,7 +144,10 @@ impl Quantization {
         let Some(block) = block else { return Quantization::None };
         match block.get("quant_method").and_then(Value::as_str) {
             Some("torchao") => Quantization::Torchao,
-            Some(other) => Quantization::Other(other.to_owned()),
+            Some(method) => match published::Settings::new(method, block) {
+                Some(settings) => Quantization::Published(settings),
+                None => Quantization::Other(method.to_owned()),
+            },
             None => Quantization::Mlx(mlx::Settings::new(block.clone())),
         }
     }

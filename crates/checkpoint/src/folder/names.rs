@@ -10,7 +10,7 @@ use super::safetensors::Tensors;
 const HEAD: [&str; 5] =
     ["lm_head.", "language_model.lm_head.", "model.lm_head.", "model.language_model.lm_head.", "embed_out."];
 /// A matrix is stored under one of these behind its module's name.
-const MATRIX: [&str; 2] = ["weight", "_weight_qdata"];
+const MATRIX: [&str; 4] = ["weight", "_weight_qdata", "qweight", "weight_packed"];
 
 /// The prefixes of one checkpoint.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use safetensors::tensor::Dtype;
 use super::names::Names;
 use super::pieces::{Pieces, Selected};
 use super::safetensors::{Stored, Tensors};
-use super::{Quantization, mlx, mxfp4, torchao};
+use super::{Quantization, mlx, mxfp4, published, small_floats, torchao, whole};
 
 /// What stands in place of `weight` in the names of a matrix's parts, whoever packed it.
 const PARTS: [&str; 6] =
@@ -28,8 +28,8 @@ pub(super) struct FolderWeights {
     names: Names,
     places: Places,
     quantization: Quantization,
-    /// The last matrix of torchao's, by its name in the files: its scales serve all reads of it.
-    last: Mutex<Option<(String, Arc<torchao::Matrix>)>>,
+    /// The last matrix of numbers with scales, by its name in the files: its scales serve all reads of it.
+    last: Mutex<Option<(String, Arc<Coded>)>>,
     /// The last matrix that is stored on its side, read whole: its columns are the rows that are asked for.
     turned: Mutex<Option<Turned>>,
 }
@@ -42,7 +42,29 @@ enum Held<'t> {
     Plain(&'t Stored),
     Mlx(mlx::Matrix<'t>),
     Mxfp4(mxfp4::Matrix<'t>),
-    Torchao(Arc<torchao::Matrix>),
+    Coded(Arc<Coded>),
+}
+
+/// Numbers of few bits with scales.
+enum Coded {
+    Whole(whole::Matrix),
+    Floats(small_floats::Matrix),
+}
+
+impl Coded {
+    fn has_shape(&self, shape: &[usize]) -> bool {
+        match self {
+            Coded::Whole(matrix) => matrix.has_shape(shape),
+            Coded::Floats(matrix) => matrix.has_shape(shape),
+        }
+    }
+
+    fn form(&self) -> Form {
+        match self {
+            Coded::Whole(matrix) => matrix.packing().map_or(Form::Floats, Form::Packed),
+            Coded::Floats(_) => Form::Floats,
+        }
+    }
 }
 
 impl FolderWeights {
@@ -62,9 +84,12 @@ impl FolderWeights {
         let tensors = if place.is_apart() { place.parts } else { 1 };
         let names = (0..tensors).map(|part| self.names.stored(&place.tensor_of(part)));
         let parts = names.flat_map(|stored| {
-            let kinds = if stored.ends_with("weight") { &PARTS[..] } else { &["", "_blocks", "_scales"] };
+            let is_weight = stored.ends_with("weight");
+            let kinds = if is_weight { &PARTS[..] } else { &["", "_blocks", "_scales"] };
+            let others = if is_weight { &published::PARTS[..] } else { &[] };
             let named = |kind: &&str| format!("{}{kind}", stored.strip_suffix("weight").unwrap_or(&stored));
-            kinds.iter().map(named).collect::<Vec<_>>()
+            let behind = small_floats::SUFFIXES.iter().map(|suffix| format!("{stored}{suffix}"));
+            kinds.iter().chain(others).map(named).chain(behind).collect::<Vec<_>>()
         });
         parts.collect()
     }
@@ -85,8 +110,8 @@ impl FolderWeights {
 
     /// The tensor of that name in the files, which has that shape there.
     fn find(&self, stored_name: &str, shape: &[usize]) -> Result<Held<'_>, WeightError> {
-        if let Some(matrix) = self.torchao(stored_name, shape)? {
-            return Ok(Held::Torchao(matrix));
+        if let Some(matrix) = self.coded(stored_name, shape)? {
+            return Ok(Held::Coded(matrix));
         }
         if let Quantization::Mlx(settings) = &self.quantization
             && let Some(matrix) = mlx::Matrix::find(&self.tensors, settings, stored_name, shape)?
@@ -103,8 +128,8 @@ impl FolderWeights {
             (Some(stored), ..) => stored,
             (None, _, Quantization::Other(method)) => {
                 return Err(problem(format!(
-                    "weights quantised by `{method}` are not read; take the original model, or one that MLX or \
-                     torchao quantised"
+                    "weights quantised by `{method}` are not read; take the original model, or one that MLX, torchao, \
+                     GPTQ, AWQ, compressed-tensors or bitsandbytes quantised, or in 8-bit floats"
                 )));
             }
             (None, Some(stored), _) => {
@@ -128,7 +153,7 @@ impl FolderWeights {
         Ok(Held::Plain(stored))
     }
 
-    fn torchao(&self, name: &str, shape: &[usize]) -> Result<Option<Arc<torchao::Matrix>>, WeightError> {
+    fn coded(&self, name: &str, shape: &[usize]) -> Result<Option<Arc<Coded>>, WeightError> {
         // A panic elsewhere leaves a whole matrix here, or none.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, matrix)) =
@@ -137,7 +162,15 @@ impl FolderWeights {
             return Ok(Some(matrix.clone()));
         }
         let by_transformers = matches!(self.quantization, Quantization::Torchao);
-        let found = torchao::Matrix::find(&self.tensors, name, shape, by_transformers)?.map(Arc::new);
+        let mut found = torchao::find(&self.tensors, name, shape, by_transformers)?.map(Coded::Whole);
+        if let (None, Quantization::Published(settings)) = (&found, &self.quantization) {
+            found = settings.find(&self.tensors, name, shape)?.map(Coded::Whole);
+            if found.is_none() {
+                let floats = small_floats::Matrix::find(&self.tensors, name, shape, settings.block())?;
+                found = floats.map(Coded::Floats);
+            }
+        }
+        let found = found.map(Arc::new);
         if let Some(matrix) = &found {
             *last = Some((name.to_owned(), matrix.clone()));
         }
@@ -163,7 +196,10 @@ impl FolderWeights {
                 out.iter_mut().zip(floats).for_each(|(out, value)| *out = value);
                 Ok(())
             }
-            Held::Torchao(matrix) => matrix.floats(&self.tensors, elements, out),
+            Held::Coded(matrix) => match matrix.as_ref() {
+                Coded::Whole(matrix) => matrix.floats(&self.tensors, elements, out),
+                Coded::Floats(matrix) => matrix.floats(&self.tensors, elements, out),
+            },
             Held::Mlx(_) | Held::Mxfp4(_) => Err(problem("it is packed, and is taken as it is")),
         }
     }
@@ -204,7 +240,7 @@ impl WeightSource for FolderWeights {
                 Held::Plain(_) => Form::Floats,
                 Held::Mlx(matrix) => Form::Packed(matrix.packing),
                 Held::Mxfp4(matrix) => Form::Packed(matrix.packing),
-                Held::Torchao(matrix) => matrix.packing().map_or(Form::Floats, Form::Packed),
+                Held::Coded(matrix) => matrix.form(),
             };
             if *form.get_or_insert(of_part) != of_part {
                 let problem = "it is packed otherwise than the others of its layer".to_owned();
@@ -259,7 +295,12 @@ impl WeightSource for FolderWeights {
             match held {
                 Held::Mlx(matrix) => matrix.write(&self.tensors, part, &mut selected)?,
                 Held::Mxfp4(matrix) => matrix.write(&self.tensors, part, &mut selected)?,
-                Held::Torchao(matrix) => matrix.write(&self.tensors, packing, part, &mut selected)?,
+                Held::Coded(matrix) => match matrix.as_ref() {
+                    Coded::Whole(matrix) => matrix.write(&self.tensors, packing, part, &mut selected)?,
+                    Coded::Floats(_) => {
+                        return Err(io::Error::other(format!("{stored_name}: it is not packed")));
+                    }
+                },
                 Held::Plain(_) => return Err(io::Error::other(format!("{stored_name}: it is not packed"))),
             }
             if part == Part::TensorScale {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part; whatever cannot be had fails its test
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -135,4 +136,41 @@ pub(crate) fn assert_close(got: &[f32], want: &[f32], what: &str) {
     for (got, want) in got.iter().zip(want) {
         assert!((got - want).abs() <= 1e-4 * largest, "{what}: {got} is not {want}");
     }
+}
+
+/// Matrices of the layer; the others stay floats.
+pub(crate) fn is_packed(name: &str) -> bool {
+    name.ends_with("_proj.weight")
+}
+
+/// A checkpoint with matrices through `pack`, which gives the parts by suffix and what they mean; and its plain twin.
+pub(crate) fn packed_and_plain(
+    every: bool,
+    pack: impl Fn(usize, &[usize]) -> (Vec<(&'static str, Stored)>, Vec<f32>),
+) -> (Tensors, Tensors) {
+    let parts: RefCell<Tensors> = RefCell::default();
+    let count = RefCell::new(100);
+    let plain = llama(Dtype::F32, |name, shape, values| {
+        if shape.len() != 2 || !(every || is_packed(name)) {
+            return values;
+        }
+        *count.borrow_mut() += 1;
+        let (stored, meaning) = pack(*count.borrow(), shape);
+        let module = name.strip_suffix("weight").unwrap();
+        parts
+            .borrow_mut()
+            .extend(stored.into_iter().map(|(part, tensor)| (format!("{module}{part}"), tensor)));
+        meaning
+    });
+    let mut stored = parts.into_inner();
+    for (name, tensor) in &plain {
+        if tensor.shape.len() != 2 || !(every || is_packed(name)) {
+            stored.insert(name.clone(), tensor.clone());
+        }
+    }
+    (stored, plain)
+}
+
+pub(crate) fn random_bytes(seed: usize, count: usize) -> Vec<u8> {
+    numbers(seed, count).iter().map(|x| (x * 64.0) as i32 as u8).collect()
 }

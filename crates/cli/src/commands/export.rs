@@ -22,7 +22,7 @@ use std::str::FromStr;
 /// Tokenizer, chat template, generation_config.json and provenance travel inside, so that `pteron run --model model.pte`
 /// needs no other file.
 /// Weights are streamed tensor by tensor, the result lands by rename, and the same input gives the same bytes. Weights
-/// that come quantised (MLX, torchao, GGUF) are taken as they are unless --quantize asks for something else.
+/// that come quantised (MLX, torchao, GPTQ, AWQ, compressed-tensors, GGUF) are taken as they are unless --quantize asks for something else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron export SmolLM2-135M-Instruct -o smollm2.pte

@@ -61,6 +61,19 @@ impl Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// Opens a Hugging Face folder with an adapter (LoRA) added to its weights.
+    pub fn open_adapted(path: &Path, adapter: &Path) -> Result<Checkpoint, CheckpointError> {
+        if !path.join("config.json").is_file() {
+            return Err(CheckpointError::NotACheckpoint {
+                path: path.to_owned(),
+                problem: "an adapter is added to a Hugging Face folder, and this is none".to_owned(),
+            });
+        }
+        folder::open_with(path, Some(adapter))
+    }
+}
+
 /// The GGUF file of a folder that has exactly one, or the first part of the only one that it has in parts.
 fn only_gguf(folder: &Path) -> Option<PathBuf> {
     let paths = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -100,6 +113,9 @@ pub struct Origin {
     pub architecture: String,
     /// Files that hold weights, with their sizes in bytes.
     pub files: BTreeMap<String, u64>,
+    /// The folder's own name of an adapter that is part of the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
 }
 
 impl Origin {

@@ -1,5 +1,6 @@
 //! A Hugging Face folder as a model: configuration, weights, tokenizer.
 
+mod adapter;
 mod json;
 mod mlx;
 mod mxfp4;
@@ -20,6 +21,7 @@ use pteron_models::Config;
 use pteron_models::architectures::{self, families};
 use serde_json::{Map, Value};
 
+use self::adapter::Adapter;
 use self::names::{Head, Names};
 use self::safetensors::Tensors;
 use self::weights::FolderWeights;
@@ -32,6 +34,11 @@ const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    open_with(folder, None)
+}
+
+/// Opens a folder with a `config.json`, and an adapter (LoRA) that is added to its weights.
+pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, CheckpointError> {
     let path = folder.join("config.json");
     if !path.is_file() {
         return Err(CheckpointError::NotACheckpoint {
@@ -90,7 +97,15 @@ pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let origin = Origin { architecture, ..origin };
     let architecture = family.read(&config).map_err(wrong)?;
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
-    let weights = Arc::new(FolderWeights::new(tensors, names, architecture.places(), quantization));
+    let mut origin = origin;
+    let adapter = match adapter {
+        Some(adapter) => {
+            origin.adapter = adapter.file_name().map(|name| name.to_string_lossy().into_owned());
+            Some(Adapter::open(adapter, &tensors)?)
+        }
+        None => None,
+    };
+    let weights = Arc::new(FolderWeights::new(tensors, names, architecture.places(), quantization, adapter));
     let generation_config = generation_config.map(|config| config.text);
     let remarks = Vec::new();
     Ok(Checkpoint {

@@ -208,15 +208,17 @@ impl Parts<'_> {
             Some(_) => output % per_word,
             None => AWQ_ORDER.iter().position(|&of| of == output % per_word).unwrap_or(0),
         };
-        let mut numbers = vec![0i8; rows * columns];
+        let mut numbers;
         if gptq.is_some() {
             let words = self.words("qweight", &[columns.div_ceil(per_word), rows])?;
+            numbers = vec![0i8; rows * columns];
             for (column, row) in (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row))) {
                 let word = words[column / per_word * rows + row];
                 numbers[row * columns + column] = (code(word, column % per_word) as i32 - half) as i8;
             }
         } else {
             let words = self.words("qweight", &[columns, rows.div_ceil(per_word)])?;
+            numbers = vec![0i8; rows * columns];
             for (column, row) in (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row))) {
                 let word = words[column * rows.div_ceil(per_word) + row / per_word];
                 numbers[row * columns + column] = (code(word, place(row)) as i32 - half) as i8;

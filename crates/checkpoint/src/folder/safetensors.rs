@@ -58,8 +58,13 @@ struct OpenFile {
 impl Tensors {
     /// Opens the files that a folder's index names, or its only one.
     pub(super) fn open(folder: &Path) -> Result<Tensors, CheckpointError> {
+        Tensors::open_files(folder, &file_names(folder)?)
+    }
+
+    /// Opens these files of a folder.
+    pub(super) fn open_files(folder: &Path, names: &[String]) -> Result<Tensors, CheckpointError> {
         let mut tensors = Tensors { files: Vec::new(), stored: HashMap::new(), metadata: BTreeMap::new() };
-        for name in file_names(folder)? {
+        for name in names {
             tensors.add(&folder.join(name))?;
         }
         Ok(tensors)

@@ -11,6 +11,7 @@ use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource};
 use pteron_tensor::DType;
 use safetensors::tensor::Dtype;
 
+use super::adapter::Adapter;
 use super::names::Names;
 use super::pieces::{Pieces, Selected};
 use super::safetensors::{Stored, Tensors};
@@ -28,6 +29,8 @@ pub(super) struct FolderWeights {
     names: Names,
     places: Places,
     quantization: Quantization,
+    /// What is added to some of them.
+    adapter: Option<Adapter>,
     /// The last matrix of numbers with scales, by its name in the files: its scales serve all reads of it.
     last: Mutex<Option<(String, Arc<Coded>)>>,
     /// The last matrix that is stored on its side, read whole: its columns are the rows that are asked for.
@@ -73,9 +76,10 @@ impl FolderWeights {
         names: Names,
         places: Places,
         quantization: Quantization,
+        adapter: Option<Adapter>,
     ) -> FolderWeights {
         let (last, turned) = (Mutex::new(None), Mutex::new(None));
-        FolderWeights { tensors, names, places, quantization, last, turned }
+        FolderWeights { tensors, names, places, quantization, adapter, last, turned }
     }
 
     /// The names that a weight, or the parts that it is packed in, may have in the files.
@@ -194,14 +198,17 @@ impl FolderWeights {
                 self.tensors.read(stored_name, stored, (elements.start * size) as u64, &mut bytes)?;
                 let floats = widen(stored.dtype, &bytes).ok_or_else(|| problem("it holds no floats"))?;
                 out.iter_mut().zip(floats).for_each(|(out, value)| *out = value);
-                Ok(())
             }
             Held::Coded(matrix) => match matrix.as_ref() {
-                Coded::Whole(matrix) => matrix.floats(&self.tensors, elements, out),
-                Coded::Floats(matrix) => matrix.floats(&self.tensors, elements, out),
+                Coded::Whole(matrix) => matrix.floats(&self.tensors, elements.clone(), out)?,
+                Coded::Floats(matrix) => matrix.floats(&self.tensors, elements.clone(), out)?,
             },
-            Held::Mlx(_) | Held::Mxfp4(_) => Err(problem("it is packed, and is taken as it is")),
+            Held::Mlx(_) | Held::Mxfp4(_) => return Err(problem("it is packed, and is taken as it is")),
         }
+        if let Some(adapter) = &self.adapter {
+            adapter.add(stored_name, elements, out);
+        }
+        Ok(())
     }
 
     /// One part of a tensor that is stored on its side, whole, as the files have it.
@@ -236,8 +243,15 @@ impl WeightSource for FolderWeights {
         let mut form = None;
         for part in 0..tensors {
             let stored_name = self.names.stored(&place.tensor_of(part));
+            let is_changed = self.adapter.as_ref().is_some_and(|adapter| adapter.changes(&stored_name));
             let of_part = match self.find(&stored_name, &pieces.stored_shape())? {
                 Held::Plain(_) => Form::Floats,
+                Held::Mlx(_) | Held::Mxfp4(_) if is_changed => {
+                    let problem =
+                        "it is packed, and an adapter is added to floats; take the original model".to_owned();
+                    return Err(WeightError::Read { name: stored_name, problem });
+                }
+                Held::Coded(_) if is_changed => Form::Floats,
                 Held::Mlx(matrix) => Form::Packed(matrix.packing),
                 Held::Mxfp4(matrix) => Form::Packed(matrix.packing),
                 Held::Coded(matrix) => matrix.form(),

@@ -82,6 +82,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         },
         architecture: name.to_owned(),
         files,
+        adapter: None,
     };
     let generation_config = sampling::generation_config(metadata);
     let weights = Arc::new(GgufWeights::new(file, blocks, names, configuration.heads));

@@ -60,6 +60,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         name: name(path.file_stem()),
         architecture: "whisper".to_owned(),
         files: BTreeMap::from([(name(path.file_name()), bytes)]),
+        adapter: None,
     };
     Ok(Checkpoint {
         architecture: Box::new(whisper),

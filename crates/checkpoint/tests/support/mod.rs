@@ -118,7 +118,12 @@ pub(crate) fn exported(path: &Path, options: &ExportOptions) -> Result<Bytes, St
 
 /// Logits after a text, given in two inputs.
 pub(crate) fn logits(path: &Path) -> Vec<f32> {
-    let program = Program::load("model.pte", exported(path, &options()).unwrap(), &[], &Options::default());
+    logits_of(exported(path, &options()).unwrap())
+}
+
+/// The same of a program.
+pub(crate) fn logits_of(program: Bytes) -> Vec<f32> {
+    let program = Program::load("model.pte", program, &[], &Options::default());
     let mut session = program.unwrap().session().unwrap();
     let mut logits = Vec::new();
     for (tokens, start) in [(&[3i64, 17, 5, 30, 8][..], 0i64), (&[1, 39, 22][..], 5)] {

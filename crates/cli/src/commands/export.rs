@@ -32,6 +32,7 @@ use std::str::FromStr;
   pteron export Qwen3-8B -o qwen.pte --quantize 4w --batched
   pteron export smollm2-135m -o smollm2.pte
   pteron export tiny.en.pt -o whisper.pte
+  pteron export Llama-3.2-1B -o mine.pte --adapter my-lora --quantize 4w
 
 Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text),
 Whisper (for `pteron transcribe`).")]
@@ -90,6 +91,9 @@ pub(crate) struct Arguments {
     /// Store only what every runtime of the format can run; what is not that is requantised
     #[arg(long)]
     portable: bool,
+    /// An adapter (LoRA: a folder with adapter_config.json and adapter_model.safetensors) to add to the weights
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
     /// Print what became of each matrix: scheme, error, bytes before and after
     #[arg(long)]
     report: bool,
@@ -189,10 +193,16 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     arguments.check()?;
     let options = Engine::default().options(Precision::Exact)?;
     let source = home::find(&options, |finder| finder.published(&arguments.source))?;
-    check_place(&arguments.output, &gguf::files(&source))?;
+    let mut read = gguf::files(&source);
+    read.extend(arguments.adapter.clone());
+    check_place(&arguments.output, &read)?;
     form::check(&source, Wanted::Checkpoint)?;
     let failure = |error| failure(error).naming(&source, &arguments.source);
-    let checkpoint = Checkpoint::open(&source).map_err(failure)?;
+    let checkpoint = match &arguments.adapter {
+        Some(adapter) => Checkpoint::open_adapted(&source, adapter),
+        None => Checkpoint::open(&source),
+    };
+    let checkpoint = checkpoint.map_err(failure)?;
     let export = Export::new(&checkpoint, &arguments.options(&checkpoint)?).map_err(failure)?;
     let bar = bar(export.weight_bytes());
     let mut show = |progress: Progress| bar.set_position(progress.written);

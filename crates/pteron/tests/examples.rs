@@ -34,7 +34,10 @@ fn text(path: &Path) -> String {
 fn the_readme_shows_a_program_that_builds() {
     let (readme, example) = (include_str!("../../../README.md"), include_str!("../examples/ten_lines.rs"));
     let program = &example[example.find("use pteron").unwrap()..];
-    assert!(readme.contains(&format!("```rust\n{program}```")), "the README shows another one than:\n{program}");
+    assert!(
+        readme.contains(&format!("```rust\n{program}```")),
+        "the README shows another one than:\n{program}"
+    );
 }
 
 #[test]

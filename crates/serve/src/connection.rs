@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 /// Bytes of the lines before a body.
 const LONGEST_HEAD: usize = 64 << 10;
-/// How long somebody who is asked to leave may take to do so.
+/// How long somebody who is asked to leave may take to read what was written.
 const TO_LEAVE: Duration = Duration::from_millis(250);
 /// How long somebody who is turned away is listened to.
 const TO_REFUSE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
     // Tokens are small, and wanted at once.
     let _ = stream.set_nodelay(true);
     let to_read = shared.options.to_read;
-    let stream = Paced::new(stream, shared.options.to_take);
+    let stream = Paced::new(stream, shared.options.to_take, seat.clone());
     let own = seat.clone();
     let service = service_fn(move |mut request| {
         let (shared, working) = (shared.clone(), Working::new(&own));
@@ -64,11 +64,14 @@ pub(crate) async fn serve(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = seat.asked_to_leave() => {
-            connection.as_mut().graceful_shutdown();
-            // What it was given is still written; half a request is not waited for.
-            tokio::time::timeout(TO_LEAVE, connection).await.unwrap_or(Ok(()))
-        }
+        // Half a request is not waited for.
+        () = seat.asked_to_leave() => match seat.has_unsent() {
+            false => Ok(()),
+            true => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(TO_LEAVE, connection).await.unwrap_or(Ok(()))
+            }
+        },
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");

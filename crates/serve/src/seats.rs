@@ -2,6 +2,7 @@
 //! the longest first. Whoever is being answered stays.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -26,7 +27,8 @@ impl Seats {
 
     /// A seat for a connection of which nothing has been heard yet.
     pub(crate) fn sit(self: &Arc<Seats>) -> Arc<Seat> {
-        let seat = Seat { seats: self.clone(), place: Mutex::default(), leave: Arc::default() };
+        let (place, unsent) = (Mutex::default(), AtomicBool::new(false));
+        let seat = Seat { seats: self.clone(), place, leave: Arc::default(), unsent };
         seat.rest();
         Arc::new(seat)
     }
@@ -45,6 +47,8 @@ pub(crate) struct Seat {
     /// Where it stands among those that rest.
     place: Mutex<Option<u64>>,
     leave: Arc<Notify>,
+    /// Whether something is written that its reader has no room for yet.
+    unsent: AtomicBool,
 }
 
 impl Seat {
@@ -70,6 +74,15 @@ impl Seat {
     /// Waits until it is asked to leave.
     pub(crate) async fn asked_to_leave(&self) {
         self.leave.notified().await;
+    }
+
+    /// Notes whether something is left to be sent.
+    pub(crate) fn note_unsent(&self, unsent: bool) {
+        self.unsent.store(unsent, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed)
     }
 
     fn place(&self) -> MutexGuard<'_, Option<u64>> {

@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, watch};
 const HELPERS: usize = 16;
 /// Sounds that are heard or wait for it at the same time.
 const TRANSCRIPTS: usize = 8;
-/// Connections that wait for somebody to leave, or are turned away with a word; more are just closed.
+/// Connections that wait for somebody to leave, and those that are turned away with a word; more are just closed.
 const WAITING: usize = 64;
+const REFUSALS: usize = 64;
 /// How long they wait.
 const TO_SIT: Duration = Duration::from_secs(1);
 
@@ -187,7 +188,8 @@ pub(crate) async fn told(stopped: &mut watch::Receiver<bool>) {
 async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &Stop) -> io::Result<()> {
     let most = u32::try_from(shared.options.connections).unwrap_or(u32::MAX >> 4).max(1);
     let places = Arc::new(Semaphore::new(most as usize));
-    let (seats, waiting) = (Arc::new(Seats::default()), Arc::new(Semaphore::new(WAITING)));
+    let seats = Arc::new(Seats::default());
+    let [waiting, refusals] = [WAITING, REFUSALS].map(|most| Arc::new(Semaphore::new(most)));
     let mut stopped = stop.0.subscribe();
     loop {
         let stream = tokio::select! {
@@ -206,16 +208,20 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
                     continue;
                 }
                 let Ok(wait) = waiting.clone().try_acquire_owned() else { continue };
-                let (places, seats) = (places.clone(), seats.clone());
+                let (places, seats, refusals) = (places.clone(), seats.clone(), refusals.clone());
                 tokio::spawn(async move {
                     let place = match seats.make_room() {
                         true => tokio::time::timeout(TO_SIT, places.acquire_owned()).await.ok(),
                         false => None,
                     };
-                    let Some(Ok(place)) = place else { return connection::refuse(stream).await };
                     drop(wait);
-                    connection::serve(stream, shared, seats.sit(), stopped).await;
-                    drop(place);
+                    if let Some(Ok(place)) = place {
+                        connection::serve(stream, shared, seats.sit(), stopped).await;
+                        drop(place);
+                    } else if let Ok(refusal) = refusals.try_acquire_owned() {
+                        connection::refuse(stream).await;
+                        drop(refusal);
+                    }
                 });
             }
             // Of the connection, or for want of file handles: the next may be better.

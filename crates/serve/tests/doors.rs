@@ -86,6 +86,17 @@ fn connections_that_say_nothing_make_room_for_those_that_ask() {
 }
 
 #[test]
+fn a_flood_of_half_requests_keeps_nobody_out() {
+    let server = serve(|_| (), |options| options.connections = 8);
+    let half = &head("GET", "/health", "", 0)[..20];
+    let flood: Vec<TcpStream> = (0..300).map(|_| send(server.address, half, b"")).collect();
+    for _ in 0..20 {
+        assert_eq!(get(server.address, "/health").status, 200);
+    }
+    drop(flood);
+}
+
+#[test]
 fn where_all_connections_are_being_answered_others_are_told_so() {
     let server = serve(|options| options.parallel = 1, |options| options.connections = 4);
     let body = question("hello", json!({"stream": true, "max_tokens": 4000})).to_string();

@@ -292,6 +292,40 @@ await check("keys alone are enough: send, stop, edit", async () => {
   await page.keyboard.press("Escape");
 });
 
+await check("a model that is loaded on demand says so until its first word", async () => {
+  const patient = await open();
+  let state = "unloaded";
+  await patient.route("**/v1/models", async (route) => {
+    const list = await (await route.fetch()).json();
+    list.data.forEach((one) => { one.status = { value: state }; });
+    await route.fulfill({ json: list });
+  });
+  let loaded;
+  const loading = new Promise((done) => { loaded = done; });
+  await patient.route("**/v1/chat/completions", async (route) => {
+    state = "loading";
+    await loading;
+    state = "loaded";
+    await route.fallback();
+  });
+  await patient.reload();
+  await patient.waitForSelector('#state[data-state="unloaded"]');
+  await patient.click("#tune");
+  await patient.fill("#max_tokens", "4");
+  await patient.click("#settings .strong");
+  await send(patient, "Hello");
+  await patient.waitForSelector(`.waiting >> text=Loading ${model}`);
+  await patient.waitForSelector('#state[data-state="loading"]');
+  await shot(patient, "8-loading");
+  await serious(patient);
+  loaded();
+  await answered(patient);
+  await patient.waitForSelector('#state[data-state="loaded"]');
+  assert.equal(await patient.locator(".waiting").count(), 0);
+  assert((await last(patient).innerText()).length > 0);
+  await patient.context().close();
+});
+
 await check("a server that asks for a key is given one", async () => {
   const locked = await (await browser.newContext()).newPage();
   await locked.route("**/v1/models", async (route) => {

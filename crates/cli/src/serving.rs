@@ -103,10 +103,10 @@ impl Shelf {
     }
 
     fn loaded(&self, offer: &Offer) -> Result<Loaded, Failure> {
-        let needs = self.needs_of(offer).unwrap_or_default();
         if offer.hears {
             let options = self.loading.options()?;
             let transcriber = Transcriber::open(source(Some(&offer.model)), options)?;
+            let needs = self.needs_of(offer).unwrap_or_default();
             let (bytes, words) = (needs.total(), transcriber.tells_word_times());
             return Ok(Loaded::Hears(Arc::new(Ear { transcriber: Mutex::new(transcriber), bytes, words })));
         }
@@ -116,7 +116,11 @@ impl Shelf {
         (options.parallel, options.queue) = (self.sharing.parallel, self.sharing.queue);
         options.kept = options.parallel;
         options.context = self.loading.context;
-        options.memory = self.for_answers(needs.state);
+        // Before a model has been fetched and converted, nobody knows what its answers take.
+        options.memory = match self.needs_of(offer) {
+            Some(needs) => self.for_answers(needs.state),
+            None => self.sharing.memory / 4,
+        };
         let held = loaded.memory();
         let bytes = held.mapped_bytes.saturating_add(held.packed_bytes).saturating_add(options.memory);
         let (scheduler, handle) = Scheduler::new(loaded.language(), Some(&voice.tokenizer), options)?;

@@ -1,5 +1,5 @@
-//! Processes that are killed at any moment of an export, a conversion or a save: what is there afterwards is what was there
-//! before or the whole new file, the next process works, and nothing is left of those before it.
+//! Processes that are killed at any moment of an export, a conversion, a save, or of serving: what is there afterwards is what
+//! was there before or the whole new file, the next process works, and nothing is left of those before it.
 //!
 //! `cargo test --release -p pteron-cli --test kill -- --kills 200` kills each of them more often than the usual 4 times.
 
@@ -15,7 +15,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::json;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -105,6 +106,12 @@ fn works(folder: &Folder) -> Vec<Work> {
             ],
         ),
         work(
+            "serve",
+            "",
+            "",
+            &["serve", &checkpoint, "--tokenizer", &tokenizer, "--port", "0", "--threads", "1"],
+        ),
+        work(
             "chat",
             "talk",
             "hello\nwhy\n/save {file}\n/quit\n",
@@ -120,7 +127,7 @@ impl Work {
     fn kill(&self, kills: usize) -> Tally {
         self.clear();
         let start = Instant::now();
-        assert!(self.start().wait().unwrap().success(), "{} fails unkilled", self.name);
+        assert!(self.is_done(), "{} fails unkilled", self.name);
         let whole_run = start.elapsed();
         let whole = self.landed();
         assert!(!whole.is_empty(), "{} writes nothing", self.name);
@@ -154,7 +161,7 @@ impl Work {
             );
             tally.landed += usize::from(after == whole);
             if tally.killed.is_multiple_of(RESTART_EVERY) || tally.killed == kills {
-                assert!(self.start().wait().unwrap().success(), "{}: the next start fails", self.name);
+                assert!(self.is_done(), "{}: the next start fails", self.name);
                 assert_eq!(self.landed(), whole, "{}: the next start gives something else", self.name);
                 assert_eq!(self.parts(), Vec::<PathBuf>::new(), "{}: parts are left", self.name);
             }
@@ -162,15 +169,37 @@ impl Work {
         tally
     }
 
+    /// Whether its files land in a store, one after the other, by names that say what they are made of.
+    fn converts(&self) -> bool {
+        self.serves() || self.name == "conversion"
+    }
+
+    /// Whether it goes on until it is told to end.
+    fn serves(&self) -> bool {
+        self.name == "serve"
+    }
+
     /// Whether that is all that lands, or, of a conversion, the weights whose program is still to come.
     fn is_of(&self, after: &[Vec<u8>], whole: &[Vec<u8>]) -> bool {
-        after == whole || self.name == "conversion" && after.iter().all(|file| whole.contains(file))
+        after == whole || self.converts() && after.iter().all(|file| whole.contains(file))
+    }
+
+    /// Does its work to the end; whether it could.
+    fn is_done(&self) -> bool {
+        let mut child = self.start();
+        if self.serves() {
+            answers(&mut child);
+            let end = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+            assert!(end.success());
+        }
+        child.wait().unwrap().success()
     }
 
     fn start(&self) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
         command.args(&self.arguments).env("PTERON_HOME", &self.place);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let out = if self.serves() { Stdio::piped() } else { Stdio::null() };
+        command.stdin(Stdio::piped()).stdout(out).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         // A process that has ended already shows that by its status.
         let _ = child.stdin.take().unwrap().write_all(self.input.as_bytes());
@@ -216,10 +245,9 @@ impl Work {
         }
     }
 
-    /// Puts an older file in the place of the one that landed; what is there then. A store names its files by what they
-    /// are made of, so there nothing is ever replaced.
+    /// Puts an older file in the place of the one that landed; what is there then. In a store nothing is ever replaced.
     fn spoil(&self, whole: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        if self.name == "conversion" || self.landed() != whole {
+        if self.converts() || self.landed() != whole {
             return Vec::new();
         }
         for path in files(&self.place) {
@@ -234,6 +262,21 @@ impl Work {
     fn older(&self) -> &'static [u8] {
         if self.name == "chat" { b"pteron conversation 1 of days gone by" } else { b"an older file" }
     }
+}
+
+/// Asks a server that has just been started for an answer.
+fn answers(server: &mut Child) {
+    let mut told = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    let place = told.trim().split_once("http://").unwrap_or_else(|| panic!("{told:?}")).1;
+    let mut stream = TcpStream::connect(place.trim_end_matches("/v1")).unwrap();
+    let body = json!({"prompt": "hello", "max_tokens": 1}).to_string();
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                Content-Type: application/json\r\nContent-Length: ";
+    stream.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
 }
 
 impl Moments {

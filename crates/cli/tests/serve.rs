@@ -117,6 +117,15 @@ fn models_are_loaded_when_they_are_asked_for() {
 }
 
 #[test]
+fn a_model_that_has_to_be_converted_first_answers_the_first_request() {
+    let folder = Folder::new();
+    let (model, tokenizer) = (checkpoint(&folder, "smollm2-bf16"), character_tokenizer(&folder));
+    let server = serve(&folder, &[&model, "--tokenizer", &tokenizer]);
+    let answer = server.json("POST", "/v1/completions", &json!({"prompt": "Hi", "max_tokens": 2}));
+    assert_eq!(answer["usage"]["prompt_tokens"], 2, "{answer}");
+}
+
+#[test]
 fn one_model_is_loaded_at_once_and_the_end_is_clean() {
     let folder = Folder::new();
     let one = talking(&folder, "one");

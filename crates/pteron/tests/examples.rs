@@ -31,6 +31,16 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
+fn the_readme_shows_a_program_that_builds() {
+    let (readme, example) = (include_str!("../../../README.md"), include_str!("../examples/ten_lines.rs"));
+    let program = &example[example.find("use pteron").unwrap()..];
+    assert!(
+        readme.contains(&format!("```rust\n{program}```")),
+        "the README shows another one than:\n{program}"
+    );
+}
+
+#[test]
 fn chat_answers_every_line() {
     let (_folder, model, home) = talking();
     let mut out = Vec::new();

@@ -120,7 +120,7 @@ pub(crate) async fn transcribe(
         let message = "as many sounds are being heard as may be";
         return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).code("queue_full"));
     };
-    let body = connection::whole(request.into_body(), shared, shared.options.longest_sound).await?;
+    let body = connection::whole(request, shared, shared.options.longest_sound).await?;
     let form = Form::read(multipart::parts(&body, &boundary)?, task)?;
     drop(body);
     let held = open(shared, &model_name(&shared.pool, form.model.clone())?, None).await?;

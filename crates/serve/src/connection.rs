@@ -4,7 +4,9 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::pace::Paced;
 use crate::routes;
+use crate::seats::{Seat, Working};
 use crate::server::{Shared, told};
+use crate::stream::Answering;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -25,18 +27,30 @@ use tokio::sync::watch;
 
 /// Bytes of the lines before a body.
 const LONGEST_HEAD: usize = 64 << 10;
+/// How long somebody who is asked to leave may take to read what was written.
+const TO_LEAVE: Duration = Duration::from_millis(250);
 /// How long somebody who is turned away is listened to.
 const TO_REFUSE: Duration = Duration::from_secs(1);
 
-/// Answers what comes through a connection until it ends, or the server does.
-pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+/// Answers what comes through a connection until it ends, or the server does, or somebody else needs its seat.
+pub(crate) async fn serve(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+    mut stopped: watch::Receiver<bool>,
+) {
     // Tokens are small, and wanted at once.
     let _ = stream.set_nodelay(true);
     let to_read = shared.options.to_read;
-    let stream = Paced::new(stream, shared.options.to_take);
-    let service = service_fn(move |request| {
-        let shared = shared.clone();
-        async move { Ok::<_, Infallible>(routes::answer(&shared, request).await) }
+    let stream = Paced::new(stream, shared.options.to_take, seat.clone());
+    let own = seat.clone();
+    let service = service_fn(move |mut request| {
+        let (shared, working) = (shared.clone(), Working::new(&own));
+        request.extensions_mut().insert(own.clone());
+        async move {
+            let reply = routes::answer(&shared, request).await;
+            Ok::<_, Infallible>(reply.map(|body| Answering::new(body, working)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -50,6 +64,14 @@ pub(crate) async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: w
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        // Half a request is not waited for.
+        () = seat.asked_to_leave() => match seat.has_unsent() {
+            false => Ok(()),
+            true => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(TO_LEAVE, connection).await.unwrap_or(Ok(()))
+            }
+        },
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
@@ -100,16 +122,28 @@ pub(crate) async fn fields(request: Request<Incoming>, shared: &Shared) -> Resul
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     let path = request.uri().path().to_owned();
-    let body = whole(request.into_body(), shared, shared.options.longest_body).await?;
+    let body = whole(request, shared, shared.options.longest_body).await?;
     if shared.options.log_prompts {
         tracing::info!(path, body = %String::from_utf8_lossy(&body));
     }
     Fields::parse(&body)
 }
 
-/// All of a body that has so many bytes at most.
-pub(crate) async fn whole(body: Incoming, shared: &Shared, most: usize) -> Result<Bytes, ApiError> {
-    let collected = tokio::time::timeout(shared.options.to_read, Limited::new(body, most).collect()).await;
+/// All of a request's body, of so many bytes at most. Until it is there, its connection may have to make room for others.
+pub(crate) async fn whole(
+    request: Request<Incoming>,
+    shared: &Shared,
+    most: usize,
+) -> Result<Bytes, ApiError> {
+    let seat = request.extensions().get::<Arc<Seat>>().cloned();
+    let body = Limited::new(request.into_body(), most);
+    if let Some(seat) = &seat {
+        seat.rest();
+    }
+    let collected = tokio::time::timeout(shared.options.to_read, body.collect()).await;
+    if let Some(seat) = &seat {
+        seat.work();
+    }
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {

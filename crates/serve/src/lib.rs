@@ -28,6 +28,7 @@ mod reply;
 mod responses;
 mod routes;
 mod schema;
+mod seats;
 mod server;
 mod stream;
 mod text;

@@ -1,11 +1,13 @@
 //! A connection whose reader has to take something now and then: bytes pass through, and one that takes none for too long
 //! is cut, which ends whatever was being written for it.
 
+use crate::seats::Seat;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -17,15 +19,18 @@ pub(crate) struct Paced {
     patience: Duration,
     /// Since something waits to be taken.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Knows of it too.
+    seat: Arc<Seat>,
 }
 
 impl Paced {
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Paced {
-        Paced { stream: TokioIo::new(stream), patience, stalled: None }
+    pub(crate) fn new(stream: TcpStream, patience: Duration, seat: Arc<Seat>) -> Paced {
+        Paced { stream: TokioIo::new(stream), patience, stalled: None, seat }
     }
 
     /// The outcome of a write, or an error where nothing has been taken for too long.
     fn judge<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.seat.note_unsent(written.is_pending());
         if written.is_ready() {
             self.stalled = None;
             return written;

@@ -5,6 +5,7 @@ use crate::keep::KeepAlive;
 use crate::metrics::Metrics;
 use crate::models::{Models, OpenError};
 use crate::pool::Pool;
+use crate::seats::Seats;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -16,8 +17,11 @@ use tokio::sync::{Semaphore, watch};
 const HELPERS: usize = 16;
 /// Sounds that are heard or wait for it at the same time.
 const TRANSCRIPTS: usize = 8;
-/// Connections that are turned away with a word; more are just closed.
+/// Connections that wait for somebody to leave, and those that are turned away with a word; more are just closed.
+const WAITING: usize = 64;
 const REFUSALS: usize = 64;
+/// How long they wait.
+const TO_SIT: Duration = Duration::from_secs(1);
 
 /// What requests and connections may take.
 #[derive(Clone, Debug)]
@@ -40,7 +44,8 @@ pub struct Options {
     pub to_take: Duration,
     /// Tokens of a stream that may wait for their reader, before it is cut off.
     pub most_unread: usize,
-    /// Connections at once; others are told to come back later.
+    /// Connections at once. Another one takes the place of the one that has said nothing for the longest; where all are being
+    /// answered, it is told to come back later.
     pub connections: usize,
     /// Bytes that all models may hold; the least used are dropped for those that are asked for.
     pub memory: u64,
@@ -183,7 +188,8 @@ pub(crate) async fn told(stopped: &mut watch::Receiver<bool>) {
 async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &Stop) -> io::Result<()> {
     let most = u32::try_from(shared.options.connections).unwrap_or(u32::MAX >> 4).max(1);
     let places = Arc::new(Semaphore::new(most as usize));
-    let refusals = Arc::new(Semaphore::new(REFUSALS));
+    let seats = Arc::new(Seats::default());
+    let [waiting, refusals] = [WAITING, REFUSALS].map(|most| Arc::new(Semaphore::new(most)));
     let mut stopped = stop.0.subscribe();
     loop {
         let stream = tokio::select! {
@@ -191,23 +197,33 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
             accepted = listener.accept() => accepted,
         };
         match stream {
-            Ok((stream, _)) => match places.clone().try_acquire_owned() {
-                Ok(place) => {
-                    let connection = connection::serve(stream, shared.clone(), stop.0.subscribe());
+            Ok((stream, _)) => {
+                let (shared, stopped) = (shared.clone(), stop.0.subscribe());
+                if let Ok(place) = places.clone().try_acquire_owned() {
+                    let seat = seats.sit();
                     tokio::spawn(async move {
-                        connection.await;
+                        connection::serve(stream, shared, seat, stopped).await;
                         drop(place);
                     });
+                    continue;
                 }
-                Err(_) => {
-                    if let Ok(place) = refusals.clone().try_acquire_owned() {
-                        tokio::spawn(async move {
-                            connection::refuse(stream).await;
-                            drop(place);
-                        });
+                let Ok(wait) = waiting.clone().try_acquire_owned() else { continue };
+                let (places, seats, refusals) = (places.clone(), seats.clone(), refusals.clone());
+                tokio::spawn(async move {
+                    let place = match seats.make_room() {
+                        true => tokio::time::timeout(TO_SIT, places.acquire_owned()).await.ok(),
+                        false => None,
+                    };
+                    drop(wait);
+                    if let Some(Ok(place)) = place {
+                        connection::serve(stream, shared, seats.sit(), stopped).await;
+                        drop(place);
+                    } else if let Ok(refusal) = refusals.try_acquire_owned() {
+                        connection::refuse(stream).await;
+                        drop(refusal);
                     }
-                }
-            },
+                });
+            }
             // Of the connection, or for want of file handles: the next may be better.
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");

@@ -4,6 +4,7 @@
 use crate::answer::Answers;
 use crate::error::ApiError;
 use crate::pool::Held;
+use crate::seats::Working;
 use crate::wire::Wire;
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -191,5 +192,37 @@ impl Body for ReplyBody {
 
     fn is_end_stream(&self) -> bool {
         matches!(self, ReplyBody::Whole(None))
+    }
+}
+
+/// A body whose connection is at work until all of it has been taken.
+pub(crate) struct Answering {
+    body: ReplyBody,
+    _working: Working,
+}
+
+impl Answering {
+    pub(crate) fn new(body: ReplyBody, working: Working) -> Answering {
+        Answering { body, _working: working }
+    }
+}
+
+impl Body for Answering {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }

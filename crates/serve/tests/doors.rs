@@ -9,7 +9,7 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Running, chat, get, head, plain, question, receive, send, serve, serve_named};
 
 /// A server with one place, whose model has a name that fills the buffers between two machines within a few tokens.
@@ -51,35 +51,73 @@ fn a_stream_holds_no_more_than_it_may() {
     goes_on(&server);
 }
 
+/// Whether a connection has been closed from the other side.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    match stream.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+    }
+}
+
 #[test]
-fn more_connections_than_may_be_are_told_so_and_the_rest_goes_on() {
+fn connections_that_say_nothing_make_room_for_those_that_ask() {
     let server = serve(|_| (), |options| options.connections = 8);
-    let idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    let refused = || {
-        let mut stream = send(server.address, &head("GET", "/health", "", 0), b"");
-        let mut reply = String::new();
-        // A connection beyond those that are told anything is just closed.
-        stream.read_to_string(&mut reply).ok().map(|_| reply)
-    };
-    for _ in 0..200 {
-        if let Some(reply) = refused().filter(|reply| !reply.is_empty()) {
-            assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("Retry-After: 1"), "{reply}");
-            assert!(reply.contains("too_many_connections"), "{reply}");
-        }
+    // The one that was idle the longest has gone, and the others have not.
+    let idle: Vec<TcpStream> = (0..8).map(|_| send(server.address, "", b"")).collect();
+    assert_eq!(get(server.address, "/health").status, 200);
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_closed(&idle[0]) {
+        assert!(Instant::now() < end, "the first is still there");
     }
-    let told = refused().unwrap();
-    assert!(told.contains("too_many_connections"), "{told}");
-    // Those that are there are answered, and whoever goes makes room.
-    let mut first = &idle[0];
-    first.write_all(head("GET", "/health", "", 0).as_bytes()).unwrap();
-    let mut reply = String::new();
-    first.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    assert!(!is_closed(&idle[7]));
     drop(idle);
-    let end = std::time::Instant::now() + Duration::from_secs(30);
-    while get(server.address, "/health").status != 200 {
-        assert!(std::time::Instant::now() < end, "there is no room");
+    let half = head("POST", "/v1/chat/completions", "", 100);
+    // Nothing, half a head, a head without its body.
+    let said = ["", &half[..20], half.as_str()];
+    for said in said.iter().cycle().take(9) {
+        let mut idle = Vec::new();
+        for _ in 0..8 {
+            idle.push(send(server.address, said, b""));
+        }
+        assert_eq!(get(server.address, "/health").status, 200, "{said:?}");
+        drop(idle);
     }
+}
+
+#[test]
+fn a_flood_of_half_requests_keeps_nobody_out() {
+    let server = serve(|_| (), |options| options.connections = 8);
+    let half = &head("GET", "/health", "", 0)[..20];
+    let flood: Vec<TcpStream> = (0..300).map(|_| send(server.address, half, b"")).collect();
+    for _ in 0..20 {
+        assert_eq!(get(server.address, "/health").status, 200);
+    }
+    drop(flood);
+}
+
+#[test]
+fn where_all_connections_are_being_answered_others_are_told_so() {
+    let server = serve(|options| options.parallel = 1, |options| options.connections = 4);
+    let body = question("hello", json!({"stream": true, "max_tokens": 4000})).to_string();
+    let ask = || send(server.address, &head("POST", "/v1/chat/completions", "", body.len()), body.as_bytes());
+    let answered: Vec<TcpStream> = (0..4).map(|_| ask()).collect();
+    server.wait_until("all are under way or wait", |counts| counts.running + counts.waiting == 4);
+    for _ in 0..5 {
+        let mut reply = String::new();
+        let mut stream = send(server.address, &head("GET", "/health", "", 0), b"");
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("Retry-After: 1"), "{reply}");
+        assert!(reply.contains("too_many_connections"), "{reply}");
+    }
+    assert_eq!(server.counts().cancelled, 0, "nobody was cut off");
+    // Whoever goes makes room.
+    drop(answered);
+    let end = Instant::now() + Duration::from_secs(30);
+    while get(server.address, "/health").status != 200 {
+        assert!(Instant::now() < end, "there is no room");
+    }
+    server.wait_until("every slot is free", |counts| counts.running + counts.waiting == 0);
 }
 
 #[test]

@@ -193,6 +193,40 @@ fn an_answer_has_the_form_that_is_asked_for() {
 }
 
 #[test]
+fn an_object_has_no_properties_but_those_that_its_schema_lists() {
+    let server = plain();
+    // As strict mode has it, whether the schema says so or not.
+    let schema = json!({"type": "object", "properties": {"mood": {"enum": ["good", "bad"]},
+                        "place": {"type": "object", "properties": {"x": {"enum": [1, 2]}}}}, "required": ["mood"]});
+    for strict in [json!(true), json!(false), json!(null)] {
+        let format = json!({"name": "mood", "schema": schema, "strict": strict});
+        for seed in 0..8 {
+            let more = json!({"response_format": {"type": "json_schema", "json_schema": format}, "max_tokens": 100,
+                              "temperature": 2, "seed": seed});
+            let reply = chat(server.address, &question("hello", more)).json();
+            let content = reply["choices"][0]["message"]["content"].as_str().unwrap();
+            let answer: serde_json::Map<String, Value> = serde_json::from_str(content).unwrap();
+            assert!(answer.keys().all(|key| key == "mood" || key == "place"), "{content}");
+            let inner = answer.get("place").and_then(Value::as_object);
+            assert!(inner.is_none_or(|inner| inner.keys().all(|key| key == "x")), "{content}");
+        }
+    }
+}
+
+#[test]
+fn embeddings_that_no_model_gives_are_refused_in_so_many_words() {
+    let server = plain();
+    let reply = post(server.address, "/v1/embeddings", &json!({"model": "tiny", "input": "a"}));
+    let error = &reply.json()["error"];
+    assert_eq!(
+        (reply.status, &error["param"], &error["code"]),
+        (404, &json!("model"), &json!("no_embeddings"))
+    );
+    assert!(error["message"].as_str().unwrap().contains("gives no embeddings"), "{error}");
+    assert!(error["type"].is_string());
+}
+
+#[test]
 fn lists_health_figures_and_tokens_can_be_looked_at() {
     let server = plain();
     assert_eq!(get(server.address, "/health").json(), json!({"status": "ok"}));

@@ -98,7 +98,7 @@ fn growth(looks: &[(f64, u64)], minutes: f64) -> Option<f64> {
 }
 
 /// Whether nothing is under way any more, soon after the last client has gone.
-fn free(server: &Server) -> Result<bool> {
+pub(super) fn free(server: &Server) -> Result<bool> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let left =

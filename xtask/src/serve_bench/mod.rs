@@ -1,6 +1,8 @@
 //! `cargo xtask serve-bench`: how fast `pteron serve` answers many clients on this machine, beside llama.cpp's library with
-//! as many sequences in one batch, turn by turn in one run; what a warm prefix saves; and mixed load for minutes or hours.
+//! as many sequences in one batch, turn by turn in one run; what a warm prefix saves; mixed load for minutes or hours; and
+//! crowds of connections.
 
+mod crowd;
 mod load;
 mod mixed;
 mod peer;
@@ -29,6 +31,10 @@ use rows::{Report, Row};
 /// With --mixed, one model is asked in many ways for so many minutes; 5 % of the clients vanish and 1 % send nonsense. Told are
 /// errors of the server's, resident memory over time and whether every slot is free at the end; the status says whether
 /// there were no errors, all slots are free and, from half an hour on, memory grew by less than 1 % after its first sixth.
+///
+/// With --crowd, so many connections are opened that say nothing, half of a request, or take nothing of their answers, to a
+/// server with the usual number of places and to one with room for all. Told is how soon it answers others meanwhile, and what
+/// it holds.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only these models of the registry; may be given several times [default: SmolLM2 and the Qwen coder of 0.5 B].
@@ -58,6 +64,9 @@ pub(crate) struct Arguments {
     /// Put the server under mixed load for so many minutes, in place of measuring.
     #[arg(long, value_name = "MINUTES")]
     mixed: Option<f64>,
+    /// Open so many connections that are of no use, in place of measuring.
+    #[arg(long, value_name = "N", conflicts_with = "mixed")]
+    crowd: Option<usize>,
     /// Use this binary, in place of building one.
     #[arg(long, value_name = "FILE")]
     pteron: Option<PathBuf>,
@@ -70,13 +79,15 @@ const USUAL: [&str; 2] = ["smollm2-135m", "qwen2.5-coder-0.5b"];
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let pteron = binary(arguments.pteron.as_deref())?;
-    let models: Vec<&str> = match (arguments.models.as_slice(), arguments.mixed) {
-        ([], None) => USUAL.to_vec(),
-        ([], Some(_)) => vec![USUAL[0]],
-        (models, _) => models.iter().map(String::as_str).collect(),
+    let models: Vec<&str> = match arguments.models.as_slice() {
+        [] => USUAL.to_vec(),
+        models => models.iter().map(String::as_str).collect(),
     };
     if let (Some(minutes), Some(model)) = (arguments.mixed, models.first()) {
         return mixed::run(&arguments.server(&pteron, model, 8)?, model, minutes);
+    }
+    if let (Some(crowd), Some(model)) = (arguments.crowd, models.first()) {
+        return crowd::run(|connections| arguments.server_for(&pteron, model, 8, connections), model, crowd);
     }
     let files = Files::at(Cache::locate()?.benchmarks())?;
     if !arguments.alone {
@@ -119,12 +130,24 @@ impl Arguments {
     }
 
     fn server(&self, pteron: &Path, model: &str, parallel: usize) -> Result<Server> {
+        self.server_for(pteron, model, parallel, None)
+    }
+
+    /// The same for so many connections.
+    fn server_for(
+        &self,
+        pteron: &Path,
+        model: &str,
+        parallel: usize,
+        connections: Option<usize>,
+    ) -> Result<Server> {
         Server::start(&Start {
             pteron,
             models: &[model],
             threads: self.threads(),
             key: None,
             parallel,
+            connections,
             folder: Environment::locate()?.root(),
         })
     }

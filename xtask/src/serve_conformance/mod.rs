@@ -73,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
             threads: arguments.threads,
             key: (!open).then_some(KEY),
             parallel: 8,
+            connections: None,
             folder: environment.root(),
         })?;
         for suite in of_kind {

@@ -17,6 +17,8 @@ pub(crate) struct Start<'a> {
     pub(crate) key: Option<&'a str>,
     /// Answers that a model writes at the same time.
     pub(crate) parallel: usize,
+    /// Connections at once; the usual number where nothing is said.
+    pub(crate) connections: Option<usize>,
     /// Where the file with the key goes.
     pub(crate) folder: &'a Path,
 }
@@ -34,6 +36,9 @@ impl Server {
         let mut command = Command::new(start.pteron);
         command.arg("serve").args(start.models).args(["--port", "0"]);
         command.args(["--threads", &start.threads.to_string(), "--parallel", &start.parallel.to_string()]);
+        if let Some(connections) = start.connections {
+            command.args(["--connections", &connections.to_string()]);
+        }
         if let Some(key) = start.key {
             let file = start.folder.join("keys.txt");
             fs::write(&file, format!("{key}\n")).doing("write", &file)?;
@@ -61,6 +66,11 @@ impl Server {
     /// A client of it.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.address, self.key.as_deref())
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Bytes of it that are in memory, where the system tells.

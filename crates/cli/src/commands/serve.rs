@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Requests that may wait for a model; others are told to come back later
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
+    /// Connections at once; one that says nothing makes room for one that asks
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
     /// A model that writes down what it hears, at /v1/audio/transcriptions
     #[arg(long, value_name = "MODEL")]
     speech: Vec<String>,
@@ -81,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     options.memory = if one && arguments.memory_budget.is_none() { u64::MAX } else { memory };
     options.keep_alive = arguments.keep_alive;
     options.log_prompts = arguments.log_prompts;
+    options.connections = arguments.connections as usize;
     let open = options.keys.is_empty() && !arguments.host.is_loopback();
     let sharing = Sharing { parallel: arguments.parallel.into(), queue: arguments.queue.into(), memory };
     let shelf = Arc::new(Shelf::new(&arguments.models, &arguments.speech, &arguments.loading, sharing)?);

@@ -47,7 +47,7 @@ fn answers_are_the_same_however_they_are_guessed() {
 #[test]
 fn a_program_with_the_last_logits_answers_without_guesses_and_says_why() {
     let (_folder, _, silent) = models();
-    let options = GenerateOptions::default().max_tokens(8);
+    let options = GenerateOptions::default().max_tokens(8).temperature(0.0);
     let ask = |options: &GenerateOptions| {
         let prompt = Prompt::Tokens(vec![5, 6, 7, 5, 6, 7, 5, 6]);
         silent.stream(prompt, options, &Cancel::default(), |_: &str| {}).unwrap()

@@ -51,7 +51,7 @@ impl Default for ExportOptions {
             chunk: None,
             kv: KvCache::OffGraph,
             position: Position::Number,
-            logits: Logits::Last,
+            logits: Logits::Selected,
         }
     }
 }
@@ -59,13 +59,18 @@ impl Default for ExportOptions {
 impl ExportOptions {
     /// For ExecuTorch's own runners: they give the position as a tensor, and keep no cache for a program.
     pub fn for_executorch() -> ExportOptions {
-        ExportOptions { kv: KvCache::InGraph, position: Position::Tensor, ..ExportOptions::default() }
+        ExportOptions {
+            kv: KvCache::InGraph,
+            position: Position::Tensor,
+            logits: Logits::Last,
+            ..ExportOptions::default()
+        }
     }
 
     /// For flat batches: tokens of several sessions in one call, each with its position, and the rows that want logits.
     /// ExecuTorch's runners of batches take such programs too.
     pub fn batched() -> ExportOptions {
-        ExportOptions { position: Position::Each, logits: Logits::Selected, ..ExportOptions::default() }
+        ExportOptions { position: Position::Each, ..ExportOptions::default() }
     }
 
     fn model(&self, longest: usize, kv: KvCache) -> ModelOptions {
@@ -115,7 +120,11 @@ impl<'c> Export<'c> {
             true => KvCache::InGraph,
             false => options.kv,
         };
-        let options = options.model(longest, kv);
+        let mut options = options.model(longest, kv);
+        if !checkpoint.architecture.parts().is_empty() {
+            // Methods of several parts say themselves what they give.
+            options.logits = Logits::Last;
+        }
         if options.context > longest {
             let context = options.context;
             let problem = format!(

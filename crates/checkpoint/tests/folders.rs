@@ -194,8 +194,8 @@ fn the_same_checkpoint_gives_the_same_bytes() {
     for (kv, logits) in [
         (KvCache::InGraph, Logits::Last),
         (KvCache::InGraph, Logits::All),
-        (KvCache::InGraph, Logits::Both),
-        (KvCache::OffGraph, Logits::Both),
+        (KvCache::InGraph, Logits::Selected),
+        (KvCache::OffGraph, Logits::Selected),
     ] {
         let mut options = ExportOptions { kv, logits, activations: DType::BF16, ..ExportOptions::default() };
         options.quantization.scheme = Some("4w".parse().unwrap());
@@ -220,12 +220,13 @@ fn weights_apart_are_the_same_for_every_context_and_choice_of_logits() {
         files
     };
     let [program, weights] = parts(16, Logits::Last);
-    for (context, logits) in [(8, Logits::Last), (16, Logits::All), (12, Logits::Both)] {
+    for (context, logits) in [(8, Logits::Last), (16, Logits::All), (12, Logits::Selected)] {
         let [other, same] = parts(context, logits);
         assert!(other != program && same == weights, "{context} {logits:?}");
     }
     // Together they are what the one file is.
-    let mut options = ExportOptions { context: Some(16), ..ExportOptions::default() };
+    let logits = Logits::Last;
+    let mut options = ExportOptions { logits, context: Some(16), ..ExportOptions::default() };
     options.quantization.scheme = Some("4w".parse().unwrap());
     let whole = exported(folder.path(), &options).unwrap();
     let answer = |program: Bytes, data: &[DataFile]| {

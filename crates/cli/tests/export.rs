@@ -72,7 +72,7 @@ fn export_writes_a_sound_program_and_says_what_it_did() {
     let told = pteron(&[&["export", &source, "-o", &out], &options[..]].concat()).ok();
     assert!(told.contains("context 64 (up to 512 when it runs), inputs of up to 8 tokens"), "{told}");
     let shown = pteron(&["inspect", &out]).ok();
-    for part in ["method forward_all", "get_n_caches", "get_windows", "UpdateAndAttend"] {
+    for part in ["get_logits_to_keep_mode", "get_n_caches", "get_windows", "UpdateAndAttend"] {
         assert!(shown.contains(part), "{part:?} is missing in\n{shown}");
     }
     // Other runners find caches in the graph, as many positions as were asked for, and a tensor for the position.
@@ -111,9 +111,14 @@ fn exec_takes_numbers_for_single_elements_and_refuses_ids_below_zero() {
         assert!(refused.code == 1 && refused.stderr.contains(message), "{}", refused.stderr);
     }
     // What takes the position as a number gives the same, and refuses the same.
-    let run_ours = |position: &str| pteron(&["exec", &ours, "--input", &tokens, "--input", position]);
-    assert_eq!(run_ours("int:0").stdout, run(&tokens, "int:0").stdout);
-    assert_eq!(run_ours(&one).stdout, run(&tokens, "int:0").stdout);
+    let last = pteron_tensor::HostTensor::from_slice(vec![1], &[1i64]).unwrap();
+    let last = folder.write("last.npy", &pteron_tensor::npy::write(&last).unwrap());
+    let run_ours =
+        |position: &str| pteron(&["exec", &ours, "--input", &tokens, "--input", position, "--input", &last]);
+    // The same numbers, in a dim for the rows that were asked for.
+    let theirs = run(&tokens, "int:0").ok().replacen("[1, ", "[1, 1, ", 1);
+    assert_eq!(run_ours("int:0").stdout, theirs);
+    assert_eq!(run_ours(&one).stdout, theirs);
     let refused = run_ours("int:-5");
     assert!(refused.code == 1 && refused.stderr.contains("input 1 holds -5"), "{}", refused.stderr);
     let wrong = run(&tokens, "float:0.5");

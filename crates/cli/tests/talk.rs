@@ -239,6 +239,38 @@ fn perplexity_is_that_of_every_token_in_its_window() {
 }
 
 #[test]
+fn guesses_change_no_answer_and_are_told_in_the_statistics() {
+    let folder = Folder::new();
+    let tokenizer = character_tokenizer(&folder);
+    let model = folder.write("model.pte", &sample("llama_f32", "model.pte"));
+    let choosing =
+        ["run", "--raw", "--temperature", "0", "--ignore-eos", "--max-new", "20", "--stats", "json"];
+    let loading = ["--model", &model, "--tokenizer", &tokenizer, "--precision", "exact"];
+    let ask = |how: &str| pteron(&[&choosing[..], &loading, &["--speculate", how, "abcabcab"]].concat());
+    let count = |run: &Run, key: &str| -> u64 {
+        let line: Value = serde_json::from_str(run.stderr.strip_prefix("PyTorchObserver ").unwrap()).unwrap();
+        line[key].as_u64().unwrap()
+    };
+    let plain = ask("off");
+    assert_eq!((plain.code, count(&plain, "proposed_tokens")), (0, 0));
+    let draft = format!("draft={model}");
+    for how in ["auto", "lookup", &draft] {
+        let guessed = ask(how);
+        assert_eq!((guessed.code, &guessed.stdout), (0, &plain.stdout), "{how}");
+        let (proposed, accepted) = (count(&guessed, "proposed_tokens"), count(&guessed, "accepted_tokens"));
+        assert!(accepted <= proposed, "{how}");
+        assert!(!how.starts_with("draft") || accepted >= 10, "{how}: {accepted} of {proposed}");
+    }
+    // In words, on a line of their own.
+    let words = pteron(&[&choosing[..7], &loading, &["--speculate", &draft, "abcabcab"]].concat()).stderr;
+    assert!(words.contains("\nspeculation: ") && words.contains(" guessed tokens accepted\n"), "{words}");
+    let refused = ask("sometimes");
+    assert!(refused.code == 2 && refused.stderr.contains("draft=MODEL is wanted"), "{}", refused.stderr);
+    let missing = ask("draft=nowhere.pte");
+    assert!(missing.code != 0 && missing.stderr.contains("nowhere.pte"), "{}", missing.stderr);
+}
+
+#[test]
 fn an_answer_that_is_cut_off_says_by_what() {
     let folder = Folder::new();
     let tokenizer = character_tokenizer(&folder);

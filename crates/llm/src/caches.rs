@@ -77,6 +77,13 @@ impl Caches {
         !self.off_graph_slides && self.buffers.iter().all(|(_, kind)| matches!(kind, Kind::Line { .. }))
     }
 
+    /// Whether the last tokens of a call can be taken back, always.
+    pub(crate) fn take_back(&self) -> bool {
+        self.buffers
+            .iter()
+            .all(|(_, kind)| matches!(kind, Kind::Line { .. } | Kind::Ring { spare: Some(_), .. }))
+    }
+
     /// Whether the buffers can be cut back to `to` when positions up to `high` have been written.
     pub(crate) fn hold(&self, to: usize, high: usize) -> bool {
         self.buffers.iter().all(|(buffer, kind)| match kind {

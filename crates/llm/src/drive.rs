@@ -5,7 +5,8 @@
 use crate::decoder::Reading;
 use crate::generation::{Generation, Step};
 use crate::{Decoder, LlmError, Next, Result};
-use pteron_runtime::RunControl;
+use pteron_runtime::{Error, RunControl};
+use std::ops::ControlFlow;
 
 /// What one session reads in a round, and who chooses from what follows.
 pub(crate) struct Turn<'t, 'c> {
@@ -54,6 +55,48 @@ pub(crate) fn drive_one(mut turn: Turn<'_, '_>) -> Result<Chosen> {
         false => decoder.read(tokens, &draw, control),
     };
     Ok(choose(next?, generation, siblings))
+}
+
+/// What came of guesses.
+pub(crate) struct Checked {
+    /// How many of them held, from the first on.
+    pub(crate) right: usize,
+    /// What is to be done after the last token that was chosen.
+    pub(crate) step: Result<Step>,
+    /// Whether the caches hold less than they would without guesses: what is missing is to be read again.
+    pub(crate) stuck: bool,
+}
+
+/// The turn of a session that reads a token and guesses of what follows it, in one call. Each token is chosen as if those
+/// before it had been read one by one; `show` is told after each guess that held and may end the answer. Afterwards the
+/// decoder holds what it would hold without guesses: all that was chosen, but for the last.
+pub(crate) fn drive_guessed(
+    mut turn: Turn<'_, '_>,
+    show: &mut dyn FnMut(&Generation<'_>) -> ControlFlow<()>,
+) -> Result<Checked> {
+    turn.begins();
+    let Turn { decoder, generation, tokens, control, .. } = turn;
+    let held = decoder.tokens().len();
+    decoder.read_guessed(tokens, control)?;
+    let mut right = 0;
+    let step = loop {
+        let step = decoder.scores_after(right).and_then(|scores| generation.take(Next::Scores(scores)));
+        match step {
+            Ok(Step::Read(token)) if tokens.get(right + 1) == Some(&token) => {}
+            other => break other,
+        }
+        if show(generation).is_break() {
+            break Err(LlmError::Run(Error::Cancelled));
+        }
+        if let Err(error) = control.check() {
+            break Err(LlmError::Run(error));
+        }
+        right += 1;
+        generation.call_begins();
+    };
+    let wanted = held + 1 + right;
+    let stuck = decoder.rewind(wanted)? < wanted;
+    Ok(Checked { right, step, stuck })
 }
 
 /// The turns of several sessions of one model; what came of each, in their order.

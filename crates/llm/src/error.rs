@@ -40,6 +40,8 @@ pub enum LlmError {
     Answers { asked: usize, most: usize },
     #[error("prompt and answer would take {needed} bytes of caches; {most} are set aside for them")]
     TooLarge { needed: u64, most: u64 },
+    #[error("{file} cannot guess for this model: {reason}")]
+    Draft { file: String, reason: String },
     #[error("this program draws its tokens itself, which leaves no room for {what}")]
     DrawsItself { what: &'static str },
 }

@@ -6,15 +6,17 @@
 //! A [`Decoder`] and the tokens of a prompt flow in, an [`Answer`] flows out, its text already shown piece by piece.
 
 use crate::constrain::Constraint;
-use crate::drive::{Turn, drive_one};
+use crate::drive::{Checked, Turn, drive_guessed, drive_one};
 use crate::generation::{Generation, Step};
 use crate::sampler::SamplerSettings;
+use crate::speculate::Speculator;
 use crate::stats::Stats;
 use crate::tokenizer::Tokenizer;
 use crate::{Decoder, LlmError, Result};
 use pteron_runtime::{Error, RunControl};
 use serde::Serialize;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 /// What an answer shall be like.
 #[derive(Clone, Debug)]
@@ -77,30 +79,11 @@ pub fn generate(
     (generation.stats().reused_tokens, generation.stats().restored) = (reuse.kept, reuse.restored);
     decoder.mark()?;
 
-    let mut unread: &[u32] = &prompt[reuse.kept..];
-    let mut last;
-    let finish_reason = loop {
-        let turn = Turn {
-            decoder: &mut *decoder,
-            generation: &mut generation,
-            siblings: &mut [],
-            tokens: unread,
-            length: unread.len(),
-            control,
-        };
-        let step = match drive_one(turn) {
-            Err(LlmError::Run(Error::Cancelled | Error::Deadline)) => break FinishReason::Cancelled,
-            chosen => chosen?.0?,
-        };
-        let piece = generation.piece();
-        let closed = !piece.is_empty() && show(piece).is_break();
-        match step {
-            Step::End(reason) => break reason,
-            Step::Read(_) if closed => break FinishReason::Cancelled,
-            Step::Read(token) => last = [token],
-        }
-        unread = &last;
-    };
+    generation.stats().no_speculation = decoder.no_speculation();
+    let mut speculator = decoder.take_speculator();
+    let finish_reason = write(decoder, &mut generation, speculator.as_deref_mut(), show, control);
+    decoder.give_back_speculator(speculator);
+    let finish_reason = finish_reason?;
     // An interrupt may have come while the prompt was read.
     generation.stats().unread_tokens = prompt.len().saturating_sub(decoder.tokens().len());
     let (answer, rest) = generation.finish(finish_reason);
@@ -109,4 +92,68 @@ pub fn generate(
         let _ = show(&rest);
     }
     Ok(answer)
+}
+
+/// Reads what is there and chooses what follows, until something ends the answer.
+fn write(
+    decoder: &mut Decoder,
+    generation: &mut Generation<'_>,
+    mut speculator: Option<&mut Speculator>,
+    show: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    control: &RunControl,
+) -> Result<FinishReason> {
+    let mut show = |generation: &Generation<'_>| match generation.piece() {
+        "" => ControlFlow::Continue(()),
+        piece => show(piece),
+    };
+    let mut tokens = Vec::new();
+    loop {
+        tokens.clear();
+        tokens.extend_from_slice(&generation.history()[decoder.tokens().len()..]);
+        let (begun, unread) = (Instant::now(), tokens.len());
+        if let (Some(speculator), 1) = (&mut speculator, unread) {
+            let room = generation.budget().saturating_sub(generation.answer().len() + 1);
+            let most = decoder.most_guesses().min(room);
+            let vocab = decoder.model().vocab().unwrap_or(usize::MAX);
+            match speculator.guess(generation, most, control) {
+                Err(LlmError::Run(Error::Cancelled | Error::Deadline)) => return Ok(FinishReason::Cancelled),
+                guesses => tokens.extend(guesses?.iter().take_while(|&&token| (token as usize) < vocab)),
+            }
+        }
+        let guessed = tokens.len() - unread;
+        let length = tokens.len();
+        let (siblings, tokens) = (&mut [][..], tokens.as_slice());
+        let turn = Turn { decoder, generation, siblings, tokens, length, control };
+        let driven = match guessed {
+            0 => drive_one(turn).map(|(step, _)| Checked { right: 0, step, stuck: false }),
+            _ => drive_guessed(turn, &mut show),
+        };
+        let Checked { right, step, stuck } = match driven {
+            Err(LlmError::Run(Error::Cancelled | Error::Deadline)) => return Ok(FinishReason::Cancelled),
+            driven => driven?,
+        };
+        if let Some(speculator) = &mut speculator {
+            let milliseconds = begun.elapsed().as_secs_f64() * 1e3;
+            match (guessed, unread) {
+                (0, 1) => speculator.note_plain(milliseconds),
+                (0, _) => {}
+                _ => speculator.note_guessed(guessed, right, milliseconds),
+            }
+            if stuck {
+                speculator.give_up();
+            }
+            generation.stats().guessed_tokens += guessed;
+            generation.stats().accepted_tokens += right;
+        }
+        let step = match step {
+            Err(LlmError::Run(Error::Cancelled | Error::Deadline)) => return Ok(FinishReason::Cancelled),
+            step => step?,
+        };
+        let closed = show(generation).is_break();
+        match step {
+            Step::End(reason) => return Ok(reason),
+            Step::Read(_) if closed => return Ok(FinishReason::Cancelled),
+            Step::Read(_) => {}
+        }
+    }
 }

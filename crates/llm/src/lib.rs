@@ -14,6 +14,7 @@ mod program;
 pub mod sampler;
 mod schedule;
 mod signature;
+mod speculate;
 mod stats;
 mod stop;
 pub mod stream;
@@ -35,6 +36,7 @@ pub use schedule::{
     Counts, Event, Handle, Listener, Refused, Request, Round, ScheduleOptions, Scheduler, Ticket,
 };
 pub use signature::{Draw, Gives, Signature};
+pub use speculate::{NoSpeculation, Speculator};
 pub use stats::{Clock, Stats};
 pub use stop::StopStrings;
 pub use suggested::Suggested;

@@ -50,11 +50,7 @@ impl LanguageModel {
     /// Reads what the program says of itself.
     pub fn new(program: Program) -> Result<LanguageModel> {
         let (prefill, decode) = reading_methods(&program)?;
-        let all = prefill.for_all_logits().or_else(|| {
-            method(&program, "forward_all")
-                .and_then(|method| Signature::of(method).ok())
-                .filter(|signature| signature.gives == Gives::AllLogits)
-        });
+        let all = prefill.for_all_logits();
         let caches = Caches::of(&program, [&prefill.method, &decode.method]);
         let useful = program.backend().1.useful_input_length;
         let context = CONTEXT.iter().find_map(|name| size(&program, name)).or_else(|| caches.slots());

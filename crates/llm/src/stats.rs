@@ -1,5 +1,6 @@
 //! What an answer took: under the names that ExecuTorch's runners publish (`PyTorchObserver`), and in words.
 
+use crate::speculate::NoSpeculation;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -58,6 +59,12 @@ pub struct Stats {
     pub unread_tokens: usize,
     /// Tokens of the answer.
     pub generated_tokens: usize,
+    /// Tokens that were guessed before the model said them, and checked.
+    pub guessed_tokens: usize,
+    /// Of these, tokens that the model said too.
+    pub accepted_tokens: usize,
+    /// Why nothing could be guessed, where somebody wanted it.
+    pub no_speculation: Option<NoSpeculation>,
     /// Memory that was resident at the most, where the system tells.
     pub peak_bytes: Option<u64>,
 }
@@ -89,7 +96,7 @@ impl Stats {
         format!("PyTorchObserver {json}")
     }
 
-    /// The same in words, on one line of a terminal.
+    /// The same in words, on one line of a terminal; on a second one what became of guesses, where there were any.
     pub fn summary(&self) -> String {
         let reused =
             if self.reused_tokens > 0 { format!(" ({} reused)", self.reused_tokens) } else { String::new() };
@@ -106,7 +113,17 @@ impl Stats {
         if let Some(first) = self.time_to_first_token() {
             line += &format!(", first after {}", moment(first));
         }
+        if let Some(guesses) = self.guesses() {
+            line += &format!("\nspeculation: {guesses}");
+        }
         line
+    }
+
+    /// How many of the guesses held, where there were any.
+    fn guesses(&self) -> Option<String> {
+        let Stats { accepted_tokens, guessed_tokens, .. } = self;
+        (*guessed_tokens > 0)
+            .then(|| format!("{accepted_tokens} of {guessed_tokens} guessed tokens accepted"))
     }
 
     /// All of it in words, a line for each part.
@@ -127,6 +144,10 @@ impl Stats {
         ];
         if let Some(first) = self.time_to_first_token() {
             lines.push(format!("first   after {}", moment(first)));
+        }
+        let off = self.no_speculation.map(|reason| format!("none: {reason}"));
+        if let Some(guesses) = self.guesses().or(off) {
+            lines.push(format!("guesses {guesses}"));
         }
         if self.load_end > self.load_start {
             lines.push(format!("load    {}", moment(self.load_end - self.load_start)));
@@ -195,6 +216,9 @@ impl Serialize for Stats {
         map.serialize_entry("reused_tokens", &self.reused_tokens)?;
         map.serialize_entry("restored_from_copy", &self.restored)?;
         map.serialize_entry("time_to_first_token_ms", &self.time_to_first_token())?;
+        map.serialize_entry("proposed_tokens", &self.guessed_tokens)?;
+        map.serialize_entry("accepted_tokens", &self.accepted_tokens)?;
+        map.serialize_entry("speculation_off", &self.no_speculation)?;
         map.serialize_entry("peak_memory_bytes", &self.peak_bytes)?;
         map.end()
     }

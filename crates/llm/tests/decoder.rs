@@ -139,7 +139,7 @@ fn a_fork_goes_its_own_way() {
 fn all_scores_are_those_of_every_beginning() {
     let tokens = text(21, 1);
     for caches in ALL {
-        for logits in [Logits::Last, Logits::All, Logits::Both] {
+        for logits in [Logits::Last, Logits::All, Logits::Selected] {
             let model = model_with(caches, logits, CONTEXT);
             assert_eq!(model.all_logits().is_some(), logits != Logits::Last);
             let mut seen = Vec::new();

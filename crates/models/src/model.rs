@@ -7,10 +7,13 @@ use pteron_format::assemble::{Metadata, MethodWriter, PayloadIndex, ProgramWrite
 use pteron_ir::{Module, Type};
 use pteron_tensor::{DType, HostTensor};
 
-use crate::net::{Built, MethodKind, Net, WantedRows};
+use crate::net::{Built, Net};
 use crate::quantize::Reports;
 use crate::weights::{Recipe, Stored, Writer};
 use crate::{Architecture, Facts, ModelError, Quantization, Rule, WeightReport, WeightSource};
+
+/// The method of a model of one part.
+const FORWARD: &str = "forward";
 
 /// What a program is to be like, whatever its architecture.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,11 +48,9 @@ pub enum Logits {
     Last,
     /// `forward` gives those of all positions.
     All,
-    /// `forward` is told of which positions it shall give them: rows of its input by number.
+    /// `forward` is told of which positions it shall give them, rows of its input by number: of the last for a runner, of
+    /// all for judges and perplexity, of the last few for checks of guessed tokens.
     Selected,
-    /// `forward` gives those of the last position, and `forward_all` those of all over the same state: for judges,
-    /// perplexity, checks of guessed tokens. Caches then belong to the program and are copied in and out of each call.
-    Both,
 }
 
 /// Where keys and values are kept from call to call.
@@ -135,20 +136,6 @@ impl ModelOptions {
     pub(crate) fn longest_input(&self) -> Option<i32> {
         self.chunk.checked_add(self.beside).and_then(|tokens| i32::try_from(tokens).ok())
     }
-
-    fn methods(&self) -> Vec<MethodKind> {
-        let shares_state = self.logits == Logits::Both && self.kv == KvCache::InGraph;
-        let rows = match self.logits {
-            Logits::All => WantedRows::All,
-            Logits::Selected => WantedRows::Selected,
-            Logits::Last | Logits::Both => WantedRows::Last,
-        };
-        let mut methods = vec![MethodKind { name: "forward", rows, shares_state }];
-        if self.logits == Logits::Both {
-            methods.push(MethodKind { name: "forward_all", rows: WantedRows::All, shares_state });
-        }
-        methods
-    }
 }
 
 /// A model that is built.
@@ -181,11 +168,10 @@ impl Model {
             let outputs = architecture.build_part(part, &mut net)?;
             methods.push((part, net.finish_with(outputs)?));
         }
-        let kinds = if parts.is_empty() { options.methods() } else { Vec::new() };
-        for kind in kinds {
-            let mut net = Net::new(source.clone(), options.clone(), kind)?;
+        if parts.is_empty() {
+            let mut net = Net::new(source.clone(), options.clone(), FORWARD)?;
             let logits = architecture.build(&mut net)?;
-            methods.push((kind.name, net.finish(logits)?));
+            methods.push((FORWARD, net.finish(logits)?));
         }
         for (_, built) in &mut methods {
             // Methods have their weights in common.
@@ -322,8 +308,7 @@ fn by_cache(caches: &[CacheLayer], number: impl Fn(&CacheLayer) -> usize) -> Res
     Ok(Metadata::Tensor(tensor.map_err(|error| ModelError::configuration(error.to_string()))?))
 }
 
-/// One call of the payload between the method's inputs and outputs; shared state goes in, and what becomes of it is
-/// copied back.
+/// One call of the payload between the method's inputs and outputs.
 fn method(name: &str, built: &Built, payload: PayloadIndex) -> Result<MethodWriter, ModelError> {
     let main = &built.module.main;
     let mut method = MethodWriter::new(name);
@@ -332,9 +317,8 @@ fn method(name: &str, built: &Built, payload: PayloadIndex) -> Result<MethodWrit
         _ => None,
     };
     let unbounded = || ModelError::configuration("an input or output has no bound");
-    let own = main.inputs.len() - built.shared.len();
     let mut inputs = Vec::new();
-    for input in &main.inputs[..own] {
+    for input in &main.inputs {
         let ty = main.ty(input.value).ok_or_else(unbounded)?;
         inputs.push(match ty {
             Type::Int(_) => {
@@ -348,16 +332,7 @@ fn method(name: &str, built: &Built, payload: PayloadIndex) -> Result<MethodWrit
     for output in &main.outputs {
         outputs.push(method.tensor(&spec(&output.ty).ok_or_else(unbounded)?));
     }
-    for shared in &built.shared {
-        let spec = TensorSpec::of(&shared.ty, &main.symbols).ok_or_else(unbounded)?;
-        inputs.push(method.shared_state(&shared.name, &spec));
-    }
     method.delegate(payload, &inputs, &outputs);
-    let (logits, states) = outputs.split_at(main.outputs.len() - built.shared.len());
-    for (&state, &next) in inputs[own..].iter().zip(states) {
-        let not_blocking = method.bool(false);
-        method.kernel("aten::copy_", "", &[state, next, not_blocking, state]);
-    }
-    logits.iter().for_each(|&output| method.output(output));
+    outputs.iter().for_each(|&output| method.output(output));
     Ok(method)
 }

@@ -85,13 +85,9 @@ fn caches_outside_the_graph_hold_the_same() {
 fn positions_as_numbers_give_what_positions_as_tensors_give() {
     let source = Arc::new(RandomWeights::new(7));
     for (name, architecture, _) in cases() {
-        for (kv, logits) in [
-            (KvCache::InGraph, Logits::All),
-            (KvCache::OffGraph, Logits::All),
-            (KvCache::InGraph, Logits::Both),
-        ] {
+        for kv in [KvCache::InGraph, KvCache::OffGraph] {
             let [tensor, number] = [Position::Tensor, Position::Number].map(|position| {
-                let options = ModelOptions { kv, logits, position, ..options(5) };
+                let options = ModelOptions { kv, position, ..options(5) };
                 let model = build(architecture.as_ref(), source.clone(), options);
                 let mut reads_back = false;
                 model
@@ -108,23 +104,24 @@ fn positions_as_numbers_give_what_positions_as_tensors_give() {
 }
 
 #[test]
-fn two_methods_go_on_where_the_other_stopped() {
+fn logits_are_those_of_the_rows_that_a_call_names() {
     let source = Arc::new(RandomWeights::new(7));
     for (name, architecture, decoder) in cases() {
         let wanted = decoder.logits(source.as_ref(), &tokens());
         for kv in [KvCache::InGraph, KvCache::OffGraph] {
-            let both = ModelOptions { logits: Logits::Both, kv, ..options(5) };
-            let file = file(&build(architecture.as_ref(), source.clone(), both));
-            let all = largest_difference(&run_by(file.clone(), 4, |_| "forward_all"), &wanted);
-            assert!(all < 2e-4, "{name}: off by {all}");
-            let by_turns = |number| if number % 2 == 0 { "forward" } else { "forward_all" };
-            let mut rows = wanted.chunks(4).enumerate().flat_map(|(number, rows)| match number % 2 {
-                0 => &rows[3..],
-                _ => rows,
-            });
-            let wanted: Vec<Vec<f32>> = rows.by_ref().cloned().collect();
-            let difference = largest_difference(&run_by(file, 4, by_turns), &wanted);
-            assert!(difference < 2e-4, "{name}, {kv:?}: off by {difference}");
+            let selected = ModelOptions { logits: Logits::Selected, kv, ..options(5) };
+            let file = file(&build(architecture.as_ref(), source.clone(), selected));
+            // All of them, the last, the last two, and the first after the last.
+            for rows in [&[0, 1, 2, 3][..], &[3], &[2, 3], &[3, 0]] {
+                let found = run_rows(file.clone(), 4, rows);
+                let wanted: Vec<Vec<f32>> = wanted
+                    .chunks(4)
+                    .filter(|part| part.len() == 4)
+                    .flat_map(|part| rows.iter().map(|&row| part[row].clone()))
+                    .collect();
+                let difference = largest_difference(&found, &wanted);
+                assert!(difference < 2e-4, "{name}, {kv:?}, rows {rows:?}: off by {difference}");
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::message::{Message, check_tools};
 use crate::model::Model;
 use crate::options::setters;
 use crate::progress::Cancel;
+use crate::speculate::Speculate;
 use pteron_llm::conversation::Asker;
 use pteron_llm::{Answer, Conversation, Voice, WhenFull};
 use pteron_runtime::RunControl;
@@ -120,6 +121,8 @@ pub struct Chat {
     model: Model,
     conversation: Conversation,
     answering: GenerateOptions,
+    /// What the decoder guesses with now.
+    speculate: Speculate,
     seed: u64,
     stop: Cancel,
 }
@@ -144,14 +147,16 @@ impl Model {
         let special_tokens = answering.special_tokens.unwrap_or_default();
         let voice = Voice { special_tokens, ..self.voice()?.clone() };
         let (system, history) = split(options.system, options.history)?;
-        let decoder = self.decoder(seed)?;
+        let mut decoder = self.decoder(seed)?;
+        decoder.set_speculator(answering.speculate.speculator(self)?);
         let name = options.name.as_deref().unwrap_or(self.name());
         let begun = Conversation::new(decoder, voice, system, options.when_full).with(name);
         let begun = begun.with_tools(options.tools);
         let conversation = history
             .into_iter()
             .fold(begun, |before, (asker, asked, answer)| before.after(asker, asked, answer));
-        Ok(Chat { model: self.clone(), conversation, answering, seed, stop: Cancel::default() })
+        let (speculate, stop) = (answering.speculate.clone(), Cancel::default());
+        Ok(Chat { model: self.clone(), conversation, answering, speculate, seed, stop })
     }
 }
 
@@ -291,6 +296,10 @@ impl Chat {
         self.stop.reset();
         let resolved = pteron_llm::GenerateOptions { seed, ..options.resolved(&self.model) };
         let mut constraint = options.constraint(&self.model)?;
+        if !self.speculate.is_same(&options.speculate) {
+            self.conversation.set_speculator(options.speculate.speculator(&self.model)?);
+            self.speculate = options.speculate.clone();
+        }
         let show = &mut |piece: &str| listener(piece).flow();
         let control = RunControl { cancel: Some(self.stop.flag()), ..RunControl::default() };
         let said = self.conversation.say_as(asker, text, &resolved, constraint.as_mut(), show, &control);
@@ -416,6 +425,7 @@ impl Chat {
             model: self.model.clone(),
             conversation: self.conversation.fork()?,
             answering: self.answering.clone(),
+            speculate: self.speculate.clone(),
             seed: self.seed,
             stop: Cancel::default(),
         })

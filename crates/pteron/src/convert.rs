@@ -1,16 +1,16 @@
 //! Checkpoints that are talked to: converted once, into the store, and found there the next time.
 //!
-//! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program for every choice of logits that is asked
-//! for; its caches grow with the text, so that it is the same for every context. All of them share the weights.
+//! A checkpoint becomes its weights, one `.ptd` file, and beside them a small program; its caches grow with the text, and it is
+//! asked for logits call by call, so that it is the same for every context and every reader.
 
 use crate::error::{Error, Lack, Reason, Result};
-use crate::find::{Located, Wanted};
+use crate::find::Located;
 use crate::progress::{Cancel, Event, Progress};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions};
 use pteron_format::assemble::DataWriter;
 use pteron_format::ptd::Ptd;
 use pteron_format::{Limits, WriteOptions};
-use pteron_models::{Logits, Packing, Quantization};
+use pteron_models::{Packing, Quantization};
 use pteron_registry::{Found, Identity, Piece, Store};
 use pteron_tensor::DType;
 use std::io::{self, Write};
@@ -40,10 +40,9 @@ impl<'a> Conversion<'a> {
         source: &'a Path,
         identity: Identity,
         asked: &pteron_registry::Export,
-        wanted: &Wanted,
     ) -> Result<Conversion<'a>> {
         let name = source.display().to_string();
-        Ok(Conversion { store, source, name, identity, options: options(asked, wanted)? })
+        Ok(Conversion { store, source, name, identity, options: options(asked)? })
     }
 
     /// The same of a source that goes by a name of its own, whatever file it lies in.
@@ -160,18 +159,12 @@ fn weights_words(options: &ExportOptions) -> String {
 
 /// All that changes a program, in words.
 fn program_words(options: &ExportOptions) -> String {
-    let ExportOptions { activations, quantization, logits, .. } = options;
-    let logits = match logits {
-        Logits::Last => "last logits",
-        Logits::All => "all logits",
-        Logits::Both => "last and all logits",
-        Logits::Selected => "selected logits",
-    };
-    format!("program, {logits}, {activations}, quantised {quantization}")
+    let ExportOptions { activations, quantization, .. } = options;
+    format!("program, selected logits, {activations}, quantised {quantization}")
 }
 
-fn options(asked: &pteron_registry::Export, wanted: &Wanted) -> Result<ExportOptions> {
-    let mut options = ExportOptions { logits: wanted.logits, ..ExportOptions::default() };
+fn options(asked: &pteron_registry::Export) -> Result<ExportOptions> {
+    let mut options = ExportOptions::default();
     if let Some(name) = &asked.activations {
         options.activations = DType::from_name(name)
             .ok_or_else(|| Error::invalid(format_args!("the registry asks for activations of `{name}`")))?;

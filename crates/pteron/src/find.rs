@@ -8,19 +8,9 @@ use crate::home::Home;
 use crate::options::Source;
 use crate::progress::{Cancel, Progress};
 use pteron_checkpoint::gguf;
-use pteron_models::Logits;
 use pteron_registry::{Export, FileKind, Identity, Store};
 use pteron_runtime::Options;
 use std::path::{Path, PathBuf};
-
-/// What a program shall be like where it is still to be made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Whose logits it gives.
-    pub logits: Logits,
-    /// How a file or folder becomes a program that nothing else is said of.
-    pub export: Export,
-}
 
 /// A program, and where the rest of it is.
 #[derive(Clone, Debug)]
@@ -71,35 +61,35 @@ pub struct Finder<'f> {
 }
 
 impl Finder<'_> {
-    /// The program of whatever is meant.
-    pub fn find(&self, source: &Source, wanted: &Wanted) -> Result<Located> {
+    /// The program of whatever is meant; of a file or folder that nothing else is said of, exported so.
+    pub fn find(&self, source: &Source, export: &Export) -> Result<Located> {
         self.cancel.check()?;
         match source {
-            Source::Usual => self.named(None, wanted),
-            Source::Named(name) if Path::new(name).exists() => self.at(Path::new(name), wanted),
+            Source::Usual => self.named(None),
+            Source::Named(name) if Path::new(name).exists() => self.at(Path::new(name), export),
             Source::Named(name) if looks_like_a_path(name) => Err(nothing_at(name)),
-            Source::Named(name) => self.named(Some(name), wanted),
-            Source::Path(path) if path.exists() => self.at(path, wanted),
+            Source::Named(name) => self.named(Some(name)),
+            Source::Path(path) if path.exists() => self.at(path, export),
             Source::Path(path) => Err(nothing_at(&path.display().to_string())),
         }
     }
 
     /// The program of a file or folder.
-    fn at(&self, path: &Path, wanted: &Wanted) -> Result<Located> {
+    fn at(&self, path: &Path, export: &Export) -> Result<Located> {
         match kind(path)? {
             FileKind::Pte | FileKind::Safetensors => {
                 Ok(Located::file(path.to_owned(), &path.display().to_string()))
             }
             FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
                 let store = (self.home)(&path.display().to_string())?.store;
-                let conversion = Conversion::new(&store, path, identity(path)?, &wanted.export, wanted)?;
+                let conversion = Conversion::new(&store, path, identity(path)?, export)?;
                 conversion.converted(self.progress, self.cancel)
             }
         }
     }
 
     /// The program of a model that the registry knows; fetched and converted the first time.
-    fn named(&self, name: Option<&str>, wanted: &Wanted) -> Result<Located> {
+    fn named(&self, name: Option<&str>) -> Result<Located> {
         let home = (self.home)(name.unwrap_or("the default model"))?;
         let resolution = home.resolve(name, self.options.backend.as_deref(), &self.present())?;
         let name = name.unwrap_or(&resolution.model.name);
@@ -110,7 +100,7 @@ impl Finder<'_> {
             FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
                 let identity = Identity::of_installed(&installed);
                 let export = &resolution.variant.export;
-                let conversion = Conversion::new(&home.store, &installed.path, identity, export, wanted)?;
+                let conversion = Conversion::new(&home.store, &installed.path, identity, export)?;
                 conversion.called(name).converted(self.progress, self.cancel)
             }
         }

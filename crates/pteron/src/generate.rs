@@ -5,6 +5,7 @@ use crate::message::{Message, Messages};
 use crate::model::Model;
 use crate::options::setters;
 use crate::progress::Cancel;
+use crate::speculate::Speculate;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::sampler::{SamplerOrder, SamplerSettings};
 use pteron_llm::{
@@ -48,6 +49,7 @@ pub struct GenerateOptions {
     schema: Option<Value>,
     grammar: Option<String>,
     answers: Option<usize>,
+    pub(crate) speculate: Speculate,
 }
 
 setters! { GenerateOptions:
@@ -81,6 +83,8 @@ setters! { GenerateOptions:
     grammar(grammar: impl Into<String>) grammar = Some(grammar.into()), "\"start: \\\"yes\\\" | \\\"no\\\"\"";
     /// So many answers to one prompt, each with a seed of its own.
     answers(answers: usize) answers = Some(answers), "3";
+    /// How tokens are guessed ahead, for [`Model::stream`] and chats; the answer stays the same.
+    speculate(speculate: Speculate) speculate = speculate, "pteron::Speculate::Off";
 }
 
 impl GenerateOptions {
@@ -340,6 +344,7 @@ impl Model {
         let resolved = options.resolved(self);
         let constraint = options.constraint(self)?;
         let mut decoder = self.decoder(resolved.seed)?;
+        decoder.set_speculator(options.speculate.speculator(self)?);
         let show = &mut |piece: &str| listener(piece).flow();
         let control = RunControl { cancel: Some(cancel.flag()), ..RunControl::default() };
         self.answer(&mut decoder, &tokens, &resolved, constraint, show, &control)

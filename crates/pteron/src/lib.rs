@@ -59,6 +59,7 @@ mod model;
 mod options;
 mod progress;
 mod requirements;
+mod speculate;
 #[doc(hidden)]
 pub mod tiny;
 mod transcribe;
@@ -71,6 +72,7 @@ pub use model::Model;
 pub use options::{OpenOptions, Source};
 pub use progress::{Cancel, Event, Progress};
 pub use requirements::{Requirements, requirements};
+pub use speculate::Speculate;
 pub use transcribe::{Audio, Heard, TranscribeOptions, Transcriber, Transcript};
 
 pub use pteron_llm::{Answer, FinishReason, SpecialTokens, Stats, Voice, WhenFull};
@@ -90,7 +92,7 @@ pub mod parts {
     pub use crate::transcribe::SPEECH_SCHEME;
     /// Models by path or name.
     pub mod find {
-        pub use crate::find::{Finder, Located, Wanted, identity, kind, looks_like_a_path};
+        pub use crate::find::{Finder, Located, identity, kind, looks_like_a_path};
     }
     /// What a file is.
     pub mod form {

@@ -8,6 +8,7 @@ use crate::options::{OpenOptions, Source};
 use crate::progress::Event;
 use crate::requirements;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
+use pteron_registry::Export;
 use pteron_runtime::backend::MemoryReport;
 use pteron_runtime::{Options, Precision, Program};
 use std::fmt;
@@ -75,16 +76,16 @@ impl Model {
     /// When there is no such model, or it cannot be fetched, converted, loaded or talked to; [`Error::Cancelled`] where
     /// [`OpenOptions::cancel`] was used.
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Model> {
-        let (source, wanted) = (source.into(), options.wanted());
+        let (source, export) = (source.into(), Export::default());
         let runtime = options.engine.options(Precision::Fast)?;
         options.finding(&runtime, |finder| {
-            let found = finder.find(&source, &wanted)?;
+            let found = finder.find(&source, &export)?;
             let opened = match load(&found, &options, &runtime) {
                 // A conversion that was damaged is made again, once.
                 Err(Trouble::Reading(_)) if found.mend()? => {
                     let says = "what was converted earlier was damaged, and has been removed";
                     options.progress.tell(Event::Says(says));
-                    load(&finder.find(&source, &wanted)?, &options, &runtime)
+                    load(&finder.find(&source, &export)?, &options, &runtime)
                 }
                 opened => opened,
             };
@@ -195,6 +196,11 @@ impl Model {
     /// The context that was chosen when it was opened.
     pub(crate) fn given_context(&self) -> Option<usize> {
         self.0.context
+    }
+
+    /// Whether both are the same model, loaded once.
+    pub(crate) fn is(&self, other: &Model) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// When loading began and had ended, for statistics.

@@ -2,10 +2,9 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::find::{Finder, Wanted};
+use crate::find::Finder;
 use crate::home::{self, Home};
 use crate::progress::{Cancel, Event, Progress};
-use pteron_models::Logits;
 use pteron_registry::Network;
 use pteron_runtime::{Options, Precision};
 use std::fmt;
@@ -59,7 +58,6 @@ pub struct OpenOptions {
     pub(crate) tokenizer: Option<PathBuf>,
     pub(crate) context: Option<usize>,
     pub(crate) memory_limit: Option<u64>,
-    logits: Logits,
     pub(crate) progress: Arc<dyn Progress>,
     pub(crate) cancel: Cancel,
 }
@@ -74,7 +72,6 @@ impl Default for OpenOptions {
             tokenizer: None,
             context: None,
             memory_limit: None,
-            logits: Logits::Last,
             progress: Arc::new(|_: Event<'_>| {}),
             cancel: Cancel::default(),
         }
@@ -187,14 +184,6 @@ impl OpenOptions {
         self
     }
 
-    /// Whose logits a program gives that is still to be made.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn logits(mut self, logits: Logits) -> OpenOptions {
-        self.logits = logits;
-        self
-    }
-
     /// Models of this machine; an error where no folder was named.
     #[doc(hidden)]
     pub fn open_home(&self) -> Result<Home> {
@@ -213,10 +202,6 @@ impl OpenOptions {
     pub fn finding<T>(&self, runtime: &Options, find: impl FnOnce(&Finder<'_>) -> Result<T>) -> Result<T> {
         let home = |what: &str| self.home_for(what);
         find(&Finder { home: &home, options: runtime, progress: &*self.progress, cancel: &self.cancel })
-    }
-
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { logits: self.logits, ..Wanted::default() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::convert::Conversion;
 use crate::error::{Error, Reason, Result};
-use crate::find::{self, Located, Wanted};
+use crate::find::{self, Located};
 use crate::machine::size;
 use crate::options::{OpenOptions, Source};
 use pteron_checkpoint::{Checkpoint, Export};
@@ -73,27 +73,26 @@ impl Requirements {
 /// # Errors
 /// When there is no such model, or it cannot be run here.
 pub fn requirements(source: impl Into<Source>, options: &OpenOptions) -> Result<Requirements> {
-    let wanted = options.wanted();
     match &source.into() {
-        Source::Usual => of_name(None, options, &wanted),
-        Source::Named(name) if Path::new(name).exists() => of_path(Path::new(name), options, &wanted),
+        Source::Usual => of_name(None, options),
+        Source::Named(name) if Path::new(name).exists() => of_path(Path::new(name), options),
         Source::Named(name) if find::looks_like_a_path(name) => Err(find::nothing_at(name)),
-        Source::Named(name) => of_name(Some(name), options, &wanted),
-        Source::Path(path) if path.exists() => of_path(path, options, &wanted),
+        Source::Named(name) => of_name(Some(name), options),
+        Source::Path(path) if path.exists() => of_path(path, options),
         Source::Path(path) => Err(find::nothing_at(&path.display().to_string())),
     }
 }
 
-fn of_path(path: &Path, options: &OpenOptions, wanted: &Wanted) -> Result<Requirements> {
+fn of_path(path: &Path, options: &OpenOptions) -> Result<Requirements> {
     if matches!(find::kind(path)?, FileKind::Pte | FileKind::Safetensors) {
         return of_program(path, &[], options.context);
     }
     let home = options.open_home()?;
     let identity = find::identity(path)?;
-    of_conversion(&Conversion::new(&home.store, path, identity, &wanted.export, wanted)?, path, options)
+    of_conversion(&Conversion::new(&home.store, path, identity, &Default::default())?, path, options)
 }
 
-fn of_name(name: Option<&str>, options: &OpenOptions, wanted: &Wanted) -> Result<Requirements> {
+fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
     let home = options.open_home()?;
     let runtime = options.engine.options(Precision::Fast)?;
     let present: Vec<&str> = runtime.registry.backends().iter().map(|backend| backend.name()).collect();
@@ -107,7 +106,7 @@ fn of_name(name: Option<&str>, options: &OpenOptions, wanted: &Wanted) -> Result
         return of_program(&here.path, &[], options.context);
     }
     let identity = Identity::of_installed(&here);
-    let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export, wanted)?;
+    let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export)?;
     of_conversion(&conversion, &here.path, options)
 }
 

@@ -8,7 +8,7 @@ use pteron_companion::{
 use pteron_format::WriteOptions;
 use pteron_models::architectures::Llama;
 use pteron_models::shapes::tiny;
-use pteron_models::{KvCache, Model, ModelOptions, Position, RandomWeights};
+use pteron_models::{KvCache, Logits, Model, ModelOptions, Position, RandomWeights};
 use pteron_tensor::{Bytes, DType};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -37,15 +37,15 @@ pub fn talking(folder: &Path) -> io::Result<PathBuf> {
         (CHAT_TEMPLATE, TEMPLATE),
         (GENERATION_CONFIG, "{\"do_sample\": false}"),
     ];
-    write(&folder.join("talking.pte"), &carried)
+    write(&folder.join("talking.pte"), Logits::Selected, &carried)
 }
 
-/// A language model without a tokenizer.
+/// A language model without a tokenizer, of the same weights, which gives the logits of the last token only.
 pub fn silent(folder: &Path) -> io::Result<PathBuf> {
-    write(&folder.join("silent.pte"), &[])
+    write(&folder.join("silent.pte"), Logits::Last, &[])
 }
 
-fn write(path: &Path, carried: &[(&str, &str)]) -> io::Result<PathBuf> {
+fn write(path: &Path, logits: Logits, carried: &[(&str, &str)]) -> io::Result<PathBuf> {
     let end = 256 + MARKS.len() as u32 - 1;
     let architecture = Llama {
         vocab_size: 256 + MARKS.len(),
@@ -61,6 +61,7 @@ fn write(path: &Path, carried: &[(&str, &str)]) -> io::Result<PathBuf> {
         context: LONGEST,
         session_context: Some(CONTEXT),
         chunk: 64,
+        logits,
         kv: KvCache::OffGraph,
         position: Position::Number,
         ..ModelOptions::default()

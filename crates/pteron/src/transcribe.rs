@@ -2,7 +2,7 @@
 
 use crate::carried;
 use crate::error::{Error, Lack, Reason, Result};
-use crate::find::{Located, Wanted};
+use crate::find::Located;
 use crate::options::{OpenOptions, Source, setters};
 use crate::progress::{Cancel, Event};
 use pteron_llm::tokenizer::Tokenizer;
@@ -246,14 +246,13 @@ impl Transcriber {
             activations: Some("f32".to_owned()),
             ..Export::default()
         };
-        let wanted = Wanted { export, ..options.wanted() };
         options.finding(&runtime, |finder| {
             let open = |found: &Located| whole(found, &options, &runtime).map_err(|error| found.named(error));
-            let found = finder.find(&source, &wanted)?;
+            let found = finder.find(&source, &export)?;
             match open(&found) {
                 Err(Error::Cancelled) => Err(Error::Cancelled),
                 // A conversion that was damaged is made again, once.
-                Err(_) if found.mend()? => open(&finder.find(&source, &wanted)?),
+                Err(_) if found.mend()? => open(&finder.find(&source, &export)?),
                 opened => opened,
             }
         })

@@ -9,6 +9,7 @@ mod machine;
 mod record;
 pub(crate) mod rounds;
 pub(crate) mod rows;
+mod speculate;
 mod vision;
 
 use std::fs;
@@ -73,6 +74,10 @@ pub(crate) struct Arguments {
     /// rounds].
     #[arg(long, conflicts_with_all = ["against", "lanes"])]
     vision: bool,
+    /// Measure what guessing tokens ahead wins on prompts that repeat themselves and costs on prose (bench/prompts), beside
+    /// llama.cpp with its own prompt lookup where that is set up [default then: all threads, 192 new tokens].
+    #[arg(long, conflicts_with_all = ["against", "lanes", "vision"])]
+    speculate: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -94,6 +99,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     if !arguments.lanes.is_empty() {
         return lanes::run(arguments);
+    }
+    if arguments.speculate {
+        return speculate::run(arguments);
     }
     if arguments.vision {
         return vision::run(arguments);

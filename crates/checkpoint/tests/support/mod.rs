@@ -127,8 +127,9 @@ pub(crate) fn logits_of(program: Bytes) -> Vec<f32> {
     let mut session = program.unwrap().session().unwrap();
     let mut logits = Vec::new();
     for (tokens, start) in [(&[3i64, 17, 5, 30, 8][..], 0i64), (&[1, 39, 22][..], 5)] {
-        let inputs: [Value; 2] =
-            [HostTensor::from_slice(vec![1, tokens.len()], tokens).unwrap().into(), Value::Int(start)];
+        let last = HostTensor::from_slice(vec![1], &[tokens.len() as i64 - 1]).unwrap();
+        let tokens = HostTensor::from_slice(vec![1, tokens.len()], tokens).unwrap();
+        let inputs: [Value; 3] = [tokens.into(), Value::Int(start), last.into()];
         let outputs = session.run("forward", &inputs).unwrap();
         logits = outputs[0].to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec();
     }

@@ -9,6 +9,7 @@ use crate::talk::editor::Editor;
 use crate::talk::interrupt;
 use crate::talk::load::Loading;
 use crate::talk::orders::{self, Line, Order};
+use crate::talk::speculating::Speculating;
 use clap::ValueEnum;
 use pteron::{Answer, Cancel, Chat, ChatOptions, Error, FinishReason, Model, Stats, WhenFull};
 use pteron_llm::LlmError;
@@ -43,6 +44,8 @@ pub(crate) struct Arguments {
     choosing: Choosing,
     #[command(flatten)]
     loading: Loading,
+    #[command(flatten)]
+    speculating: Speculating,
 }
 
 /// `--when-full`.
@@ -97,7 +100,9 @@ impl Talk {
         let options = ChatOptions::default().when_full(full).called(&name);
         let options = arguments.system.iter().fold(options, ChatOptions::system);
         let interrupted = interrupt::listen()?;
-        let chat = model.chat(options.answering(arguments.choosing.options(model)))?;
+        let answering = arguments.choosing.options(model);
+        let answering = answering.speculate(arguments.speculating.of(model, &arguments.loading)?);
+        let chat = model.chat(options.answering(answering))?;
         let (chat, aside) = (chat.stopped_by(&interrupted), HashMap::new());
         let max_new = arguments.choosing.max_new;
         let mut talk = Talk { model: name, chat, aside, max_new, interrupted, stats: None };

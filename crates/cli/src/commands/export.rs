@@ -84,8 +84,8 @@ pub(crate) struct Arguments {
     /// the numbers of the rows that want logits. ExecuTorch's runners of batches take such programs too
     #[arg(long, conflicts_with_all = ["kv", "all_logits"])]
     batched: bool,
-    /// Add a method forward_all that gives the logits of all positions, over the same state; caches in the graph are
-    /// then copied at every call
+    /// Take the numbers of the tokens whose logits are wanted as a third input, where --for executorch would give those of
+    /// the last token; programs for pteron always do
     #[arg(long)]
     all_logits: bool,
     /// Store only what every runtime of the format can run; what is not that is requantised
@@ -170,7 +170,7 @@ impl Arguments {
                 None => usual.kv,
             },
             position: usual.position,
-            logits: if self.all_logits { Logits::Both } else { usual.logits },
+            logits: if self.all_logits { Logits::Selected } else { usual.logits },
         })
     }
 

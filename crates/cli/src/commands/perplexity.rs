@@ -20,8 +20,8 @@ const LONGEST_TEXT: u64 = 256 << 20;
 /// Measure how well a language model predicts a text
 ///
 /// The text is cut into windows, each read from empty caches, with BOS in front where the tokenizer adds it; every token
-/// but the first of a window is scored. A program with a method `forward_all` (`pteron export --all-logits`), or one
-/// whose `forward` gives all logits, reads in chunks; others token by token.
+/// but the first of a window is scored. A program that gives the logits of every token, or of those that it is asked for
+/// (what `pteron export` writes), reads in chunks; others token by token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron perplexity model.pte book.txt --tokens 8192

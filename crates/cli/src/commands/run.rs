@@ -7,6 +7,7 @@ use crate::talk::choosing::Choosing;
 use crate::talk::interrupt;
 use crate::talk::load::Loading;
 use crate::talk::messages;
+use crate::talk::speculating::Speculating;
 use clap::ValueEnum;
 use pteron::{FinishReason, GenerateOptions, Lack, Message, Model, Prompt, Stats};
 use serde::Serialize;
@@ -63,10 +64,12 @@ pub(crate) struct Arguments {
     choosing: Choosing,
     #[command(flatten)]
     loading: Loading,
+    #[command(flatten)]
+    speculating: Speculating,
     /// Print one JSON object at the end in place of the text
     #[arg(long)]
     json: bool,
-    /// What the answer took, on standard error: one line in words, the `PyTorchObserver` line of ExecuTorch's runners, or
+    /// What the answer took, on standard error: a line in words, with another where tokens were guessed ahead, the `PyTorchObserver` line of ExecuTorch's runners, or
     /// nothing [default: line; with --json, which has all of it, none]
     #[arg(long, value_enum, value_name = "FORM", conflicts_with = "quiet")]
     stats: Option<Statistics>,
@@ -97,6 +100,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     let asked = arguments.asked()?;
     let model = arguments.loading.load(arguments.model.as_deref())?;
     let options = arguments.constrained(arguments.choosing.options(&model), &model)?;
+    let options = options.speculate(arguments.speculating.of(&model, &arguments.loading)?);
     let prompt = arguments.prompt(asked, &model, &options)?;
     let cancel = interrupt::listen()?;
 

@@ -10,10 +10,10 @@ use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
 use pteron_format::pte::Pte;
 use pteron_llm::Voice;
 use pteron_llm::tokenizer::Ends;
-use pteron_models::Logits;
 use pteron_runtime::{Program, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use serde::Deserialize;
+use std::ops::Range;
 
 /// Longer than any prompt of a case.
 const MOST_TOKENS: usize = 1 << 16;
@@ -104,7 +104,6 @@ fn exported(
         activations: DType::F32,
         context: Some(case.positions()),
         chunk: Some(chunk),
-        logits: Logits::Both,
         ..ExportOptions::default()
     };
     let mut file = Vec::new();
@@ -161,12 +160,12 @@ impl CheckpointRun<'_> {
         let mut session = self.session()?;
         let mut rows: Vec<f32> = Vec::new();
         for (part, start) in self.prompt() {
-            rows.extend(call(&mut session, "forward_all", part, start)?.1);
+            rows.extend(call(&mut session, part, start, 0..part.len())?.1);
         }
         self.compare("logits.prefill", rows, outcome)?;
         for (step, token) in self.case.decode.iter().enumerate() {
             let start = self.case.prompt.len() + step;
-            let (_, row) = call(&mut session, "forward_all", std::slice::from_ref(token), start)?;
+            let (_, row) = call(&mut session, std::slice::from_ref(token), start, 0..1)?;
             self.compare(&format!("logits.decode.{step}"), row, outcome)?;
         }
         Ok(())
@@ -177,7 +176,7 @@ impl CheckpointRun<'_> {
         let mut session = self.session()?;
         let mut logits = None;
         for (part, start) in self.prompt() {
-            logits = Some(call(&mut session, "forward", part, start)?.0);
+            logits = Some(call(&mut session, part, start, part.len() - 1..part.len())?.0);
         }
         for (step, wanted) in self.case.greedy.iter().enumerate() {
             let picked = judge::greedy(&logits.take().ok_or("there are no logits to pick a token from")?)?;
@@ -189,7 +188,7 @@ impl CheckpointRun<'_> {
                 }
             }
             let start = self.case.prompt.len() + step;
-            logits = Some(call(&mut session, "forward", std::slice::from_ref(wanted), start)?.0);
+            logits = Some(call(&mut session, std::slice::from_ref(wanted), start, 0..1)?.0);
         }
         Ok(())
     }
@@ -220,21 +219,23 @@ impl CheckpointRun<'_> {
     }
 }
 
-/// Gives tokens at a position; the logits, and all their numbers.
+/// Gives tokens at a position; the logits of some of them, and all their numbers.
 fn call(
     session: &mut Session,
-    method: &str,
     tokens: &[i64],
     start: usize,
+    wanted: Range<usize>,
 ) -> Result<(Value, Vec<f32>), String> {
     let failed = |error: pteron_tensor::TensorError| error.to_string();
-    let inputs: [Value; 2] = [
+    let rows: Vec<i64> = wanted.map(|row| row as i64).collect();
+    let inputs: [Value; 3] = [
         HostTensor::from_slice(vec![1, tokens.len()], tokens).map_err(failed)?.into(),
         Value::Int(start as i64),
+        HostTensor::from_slice(vec![rows.len()], &rows).map_err(failed)?.into(),
     ];
-    let outputs = session.run(method, &inputs).map_err(|error| error.to_string())?;
+    let outputs = session.run("forward", &inputs).map_err(|error| error.to_string())?;
     let logits = outputs.first().map(Value::to_tensor).transpose().map_err(|error| error.to_string())?;
-    let logits = logits.flatten().ok_or_else(|| format!("`{method}` gives no tensor"))?;
+    let logits = logits.flatten().ok_or("`forward` gives no tensor")?;
     let numbers = logits.as_slice::<f32>().map_err(failed)?.to_vec();
     Ok((Value::Tensor(logits), numbers))
 }

@@ -4,7 +4,7 @@ use super::machine::Machine;
 use crate::failure::Failure;
 use crate::file::File;
 use crate::inspect::{Memory, ProgramOverview, describe};
-use pteron::parts::find::{self, Located, Wanted};
+use pteron::parts::find::{self, Located};
 use pteron::parts::{Conversion, Home};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export};
 use pteron_format::Limits;
@@ -104,8 +104,7 @@ fn of_path(path: &Path, home: &Home) -> Result<ModelReport, Failure> {
     match find::kind(path)? {
         FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
             let (identity, asked) = (find::identity(path)?, pteron_registry::Export::default());
-            report
-                .look_at(&Conversion::new(&home.store, path, identity, &asked, &Wanted::default())?, path)?;
+            report.look_at(&Conversion::new(&home.store, path, identity, &asked)?, path)?;
         }
         FileKind::Pte => report.program = report.path.clone(),
         FileKind::Safetensors => {}
@@ -133,8 +132,7 @@ fn of_name(name: &str, home: &Home, options: &Options) -> Result<ModelReport, Fa
         Some(here) if here.record.kind == FileKind::Pte => report.program = report.path.clone(),
         Some(here) => {
             let identity = Identity::of_installed(here);
-            let wanted = Wanted::default();
-            let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export, &wanted)?;
+            let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export)?;
             report.look_at(&conversion, &here.path)?;
         }
         None => {}

@@ -6,7 +6,6 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::home;
 use pteron::{Model, OpenOptions, Source};
-use pteron_models::Logits;
 use pteron_runtime::Precision;
 use std::path::PathBuf;
 
@@ -34,6 +33,12 @@ impl Loading {
         Ok(Model::open(source(model), self.options()?)?)
     }
 
+    /// A smaller model that guesses for another one: of the tokenizer that is given, where one is.
+    pub(crate) fn load_draft(&self, model: &str) -> Result<Model, Failure> {
+        let draft = Loading { context: None, ..self.clone() };
+        Ok(Model::open(model, draft.options()?)?)
+    }
+
     /// The same for a reader that looks at every token's logits; with `compared`, once to be exact and once more for
     /// speed.
     pub(crate) fn load_to_score(
@@ -41,7 +46,7 @@ impl Loading {
         model: &str,
         compared: bool,
     ) -> Result<(Model, Option<Model>), Failure> {
-        let options = self.options()?.logits(Logits::All);
+        let options = self.options()?;
         if !compared {
             return Ok((Model::open(model, options)?, None));
         }

@@ -8,3 +8,4 @@ pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod messages;
 pub(crate) mod orders;
+pub(crate) mod speculating;

@@ -9,7 +9,7 @@ mod store;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
-use crate::{Decoder, LlmError, Prompt, Result, Voice};
+use crate::{Decoder, LlmError, Prompt, Result, Speculator, Voice};
 use pteron_runtime::RunControl;
 use pteron_template::Rendered;
 use serde::{Deserialize, Serialize};
@@ -147,6 +147,11 @@ impl Conversation {
     /// The decoder, to look at.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
+    }
+
+    /// Guesses the tokens of further answers by this, as [`Decoder::set_speculator`] does.
+    pub fn set_speculator(&mut self, speculator: Option<Speculator>) {
+        self.decoder.set_speculator(speculator);
     }
 
     /// Asks something. `show` gets the answer piece by piece and may end it; what was said until then stays a turn.

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod flat;
+mod guessed;
 mod marks;
 mod rewind;
 mod together;
@@ -15,6 +16,7 @@ pub use together::Reading;
 use ahead::Ahead;
 
 use crate::signature::{Draw, Gives, Signature};
+use crate::speculate::{NoSpeculation, Speculator};
 use crate::{LanguageModel, LlmError, Result};
 use marks::Marks;
 use pteron_runtime::{RunControl, Session, SessionOptions, Value};
@@ -45,6 +47,11 @@ pub struct Decoder {
     outputs: Vec<Value>,
     /// A call that has been handed over before the token that it reads was known here.
     ahead: Option<Ahead>,
+    /// What guesses the tokens of its answers, and why nothing does where somebody wants it.
+    speculator: Option<Box<Speculator>>,
+    no_speculation: Option<NoSpeculation>,
+    /// What the last call that read guesses gave, whose memory the next one uses.
+    guessed: Vec<Value>,
 }
 
 /// How a decoder is opened.
@@ -94,6 +101,9 @@ impl Decoder {
             inputs: Vec::new(),
             outputs: Vec::new(),
             ahead: None,
+            speculator: None,
+            no_speculation: None,
+            guessed: Vec::new(),
         })
     }
 
@@ -269,6 +279,9 @@ impl Decoder {
             inputs: Vec::new(),
             outputs: Vec::new(),
             ahead: None,
+            speculator: self.speculator.as_ref().map(|own| own.fork().map(Box::new)).transpose()?,
+            no_speculation: self.no_speculation,
+            guessed: Vec::new(),
         };
         if self.ahead.is_some() {
             fork.take_back_one()?;

@@ -40,6 +40,14 @@ impl Chooser {
         Ok((Chooser::Program, draw))
     }
 
+    /// What chooses from scores.
+    pub(super) fn sampler(&self) -> Option<&Sampler> {
+        match self {
+            Chooser::Scores(sampler) => Some(sampler),
+            Chooser::Program => None,
+        }
+    }
+
     /// Whether it takes the likeliest token, whatever came before.
     pub(super) fn takes_likeliest(&self) -> bool {
         matches!(self, Chooser::Scores(sampler) if sampler.settings().takes_likeliest())

@@ -13,6 +13,7 @@ pub use likelihood::Likelihood;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions};
+use crate::sampler::Sampler;
 use crate::signature::Draw;
 use crate::stats::{Clock, Stats};
 use crate::tokenizer::Tokenizer;
@@ -201,6 +202,26 @@ impl<'c> Generation<'c> {
         &self.history[self.prompt..]
     }
 
+    /// The prompt, then its tokens so far.
+    pub fn history(&self) -> &[u32] {
+        &self.history
+    }
+
+    /// Whether a token would end it.
+    pub(crate) fn ends_with(&self, token: u32) -> bool {
+        self.end_tokens.contains(&token)
+    }
+
+    /// What chooses its tokens, where the program does not.
+    pub(crate) fn sampler(&self) -> Option<&Sampler> {
+        self.chooser.sampler()
+    }
+
+    /// Adds the biases to scores.
+    pub(crate) fn add_bias(&self, scores: &mut [f32]) {
+        add_bias(&self.bias, scores);
+    }
+
     /// What it takes; whoever drives it notes here what was in the caches and what was not read.
     pub fn stats(&mut self) -> &mut Stats {
         &mut self.stats
@@ -265,11 +286,7 @@ impl<'c> Generation<'c> {
             (Next::Scores(scores), Chooser::Scores(sampler)) => {
                 // The model's own, before anybody has a say in them.
                 let own = self.likeliest.map(|_| scores.clone());
-                for &(token, more) in &self.bias {
-                    if let Some(score) = scores.get_mut(token as usize) {
-                        *score += more;
-                    }
-                }
+                add_bias(&self.bias, scores);
                 if let Some(bound) = &mut self.constraint {
                     bound.get().mask(scores)?;
                 }
@@ -310,5 +327,13 @@ impl<'c> Generation<'c> {
         let tokens = self.history.split_off(self.prompt);
         stats.generated_tokens = tokens.len();
         (Answer { tokens, text, finish_reason, stop, stats }, rest)
+    }
+}
+
+fn add_bias(bias: &[(u32, f32)], scores: &mut [f32]) {
+    for &(token, more) in bias {
+        if let Some(score) = scores.get_mut(token as usize) {
+            *score += more;
+        }
     }
 }

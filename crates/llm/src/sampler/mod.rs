@@ -169,6 +169,13 @@ impl Sampler {
         &self.settings
     }
 
+    /// Goes on with the settings and from the random number that another one stands at, in memory of its own.
+    pub(crate) fn follow(&mut self, other: &Sampler) {
+        self.settings.clone_from(&other.settings);
+        self.random.clone_from(&other.random);
+        self.prompt = other.prompt;
+    }
+
     /// The distribution that the next token is drawn from, by token.
     ///
     /// # Errors

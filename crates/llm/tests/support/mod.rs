@@ -69,6 +69,10 @@ pub(crate) fn file(caches: Caches, logits: Logits, context: usize) -> Bytes {
 
 /// A program with such caches that is told the position so.
 pub(crate) fn file_told(caches: Caches, logits: Logits, context: usize, position: Position) -> Bytes {
+    file_of(caches, logits, context, position, 7)
+}
+
+fn file_of(caches: Caches, logits: Logits, context: usize, position: Position, seed: u64) -> Bytes {
     let architecture: Box<dyn Architecture> = match caches {
         Caches::Plain | Caches::PlainOffGraph => Box::new(llama()),
         Caches::Ring | Caches::OffGraph => Box::new(gemma3()),
@@ -89,10 +93,18 @@ pub(crate) fn file_told(caches: Caches, logits: Logits, context: usize, position
         position,
         ..ModelOptions::default()
     };
-    let model = Model::build(architecture.as_ref(), Arc::new(RandomWeights::new(7)), options).unwrap();
+    let model = Model::build(architecture.as_ref(), Arc::new(RandomWeights::new(seed)), options).unwrap();
     let mut bytes = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
     Bytes::copy_of(&bytes)
+}
+
+/// A program that can be asked for the logits of any token, on a backend that is built in; another seed gives another model.
+pub(crate) fn asked(caches: Caches, backend: &str, seed: u64) -> LanguageModel {
+    let mut options = Options { backend: Some(backend.to_owned()), ..Options::default() };
+    options.registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+    let file = file_of(caches, Logits::Selected, CONTEXT, Position::Number, seed);
+    LanguageModel::new(Program::load("tiny.pte", file, &[], &options).unwrap()).unwrap()
 }
 
 /// A program whose sessions have so many positions unless they are asked for others, on the reference backend.
@@ -116,6 +128,15 @@ pub(crate) const BORDER: usize = 20;
 
 /// A model with longrope that reads so many tokens at once, on a backend that is built in.
 pub(crate) fn longrope(backend: &str, kv: KvCache, chunk: usize) -> LanguageModel {
+    longrope_giving(Logits::Last, backend, kv, chunk)
+}
+
+/// The same, asked for the logits of any token.
+pub(crate) fn longrope_asked(backend: &str, kv: KvCache, chunk: usize) -> LanguageModel {
+    longrope_giving(Logits::Selected, backend, kv, chunk)
+}
+
+fn longrope_giving(logits: Logits, backend: &str, kv: KvCache, chunk: usize) -> LanguageModel {
     let scaling = LongScaling {
         short: (0..8).map(|pair| 1.0 + 0.1 * pair as f32).collect(),
         long: (0..8).map(|pair| 2.0 + pair as f32).collect(),
@@ -124,7 +145,7 @@ pub(crate) fn longrope(backend: &str, kv: KvCache, chunk: usize) -> LanguageMode
     };
     let rope = RopeSettings { theta: 10_000.0, scaling: RopeScaling::Long(scaling) };
     let (activations, cache, context) = (DType::F32, DType::F32, CONTEXT);
-    let options = ModelOptions { activations, cache, context, chunk, kv, ..ModelOptions::default() };
+    let options = ModelOptions { activations, cache, context, chunk, logits, kv, ..ModelOptions::default() };
     let llama = Llama { rope, ..llama() };
     let model = Model::build(&llama, Arc::new(RandomWeights::new(7)), options).unwrap();
     let mut bytes = Vec::new();

@@ -13,7 +13,7 @@ use pteron_ir::{Builder, Dim, Graph, Module, Op, Output, Ssa, TensorType, Type, 
 use pteron_tensor::{Bytes, DType};
 
 use crate::blocks::RingView;
-use crate::model::{CacheLayer, ModelOptions, Position};
+use crate::model::{CacheLayer, Logits, ModelOptions, Position};
 use crate::weights::{Recipe, Stored, encode};
 use crate::{ModelError, Wanted, WeightSource};
 
@@ -35,12 +35,8 @@ pub struct Net {
     start: Option<ValueId>,
     length: ValueId,
     end: Option<ValueId>,
-    wanted: WantedRows,
     /// The rows whose logits are wanted, where the call says it.
     picks: Option<ValueId>,
-    /// Whether state is handed in and out, so that several methods can have the same.
-    shares_state: bool,
-    shared: Vec<SharedBuffer>,
     caches: Vec<CacheLayer>,
     pub(crate) rings: HashMap<(usize, usize), RingView>,
     /// Rotary periods that are chosen by length, by the name of their positions.
@@ -56,40 +52,10 @@ pub struct Net {
 /// Where a runner says how long the text is that it reads: a buffer of one number, 0 until somebody writes it.
 const TEXT_LENGTH: &str = "text_length";
 
-/// What one method is to be like.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MethodKind {
-    pub(crate) name: &'static str,
-    pub(crate) rows: WantedRows,
-    pub(crate) shares_state: bool,
-}
-
-/// Whose logits a method gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WantedRows {
-    /// The last token's.
-    Last,
-    /// Every token's.
-    All,
-    /// Those of the tokens that the call names by number.
-    Selected,
-}
-
-/// State that several methods share: an input of the graph, and what it holds afterwards as an output.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedBuffer {
-    pub(crate) name: String,
-    pub(crate) ty: TensorType,
-    value: ValueId,
-    update: ValueId,
-}
-
 /// A method that is built.
 pub(crate) struct Built {
     pub(crate) module: Module,
     pub(crate) stored: Vec<Stored>,
-    /// Inputs after the method's own, and outputs after its logits.
-    pub(crate) shared: Vec<SharedBuffer>,
     /// The session's caches by number, where keys and values are kept outside the graph.
     pub(crate) caches: Vec<CacheLayer>,
     /// Lengths of a text beyond which it is read otherwise.
@@ -108,9 +74,9 @@ impl Net {
     pub(crate) fn new(
         source: Arc<dyn WeightSource>,
         options: ModelOptions,
-        method: MethodKind,
+        method: &str,
     ) -> Result<Net, ModelError> {
-        let mut graph = Graph { name: method.name.to_owned(), ..Graph::default() };
+        let mut graph = Graph { name: method.to_owned(), ..Graph::default() };
         let longest = options.longest_input().map(i64::from);
         let length = Dim::symbol(graph.symbols.add("T", 1, longest));
         let tokens = TensorType { dtype: DType::I64, shape: vec![Dim::known(1), length.clone()] };
@@ -129,7 +95,7 @@ impl Net {
                 (Some(graph.add_input("input_pos", each)), None)
             }
         };
-        let picks = (method.rows == WantedRows::Selected).then(|| {
+        let picks = (options.logits == Logits::Selected).then(|| {
             let rows = Dim::symbol(graph.symbols.add("R", 1, longest));
             let rows = TensorType { dtype: DType::I64, shape: vec![rows] };
             graph.add_input("logits_to_keep", Type::Tensor(rows))
@@ -147,10 +113,7 @@ impl Net {
             start,
             length: tokens,
             end: None,
-            wanted: method.rows,
             picks,
-            shares_state: method.shares_state,
-            shared: Vec::new(),
             caches: Vec::new(),
             rings: HashMap::new(),
             periods: HashMap::new(),
@@ -224,10 +187,10 @@ impl Net {
 
     /// The rows of `[1, T, ...]` whose logits the method gives: `[1, ...]` of the last one, else `[1, rows, ...]`.
     pub fn wanted_rows(&mut self, x: ValueId) -> Result<ValueId, ModelError> {
-        match (self.wanted, self.picks) {
-            (WantedRows::All, _) => Ok(x),
-            (WantedRows::Selected, Some(picks)) => self.take_rows(x, picks),
-            (WantedRows::Last | WantedRows::Selected, _) => self.pick(x, -1, 1),
+        match (self.options.logits, self.picks) {
+            (Logits::All, _) => Ok(x),
+            (Logits::Selected, Some(picks)) => self.take_rows(x, picks),
+            (Logits::Last | Logits::Selected, _) => self.pick(x, -1, 1),
         }
     }
 
@@ -344,13 +307,7 @@ impl Net {
 
     /// State that a session keeps, zeros at first.
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize]) -> ValueId {
-        let ty = TensorType::known(dtype, shape);
-        if !self.shares_state {
-            return self.builder.graph_mut().add_buffer(name, ty);
-        }
-        let value = self.builder.graph_mut().add_input(name, Type::Tensor(ty.clone()));
-        self.shared.push(SharedBuffer { name: name.to_owned(), ty, value, update: value });
-        value
+        self.builder.graph_mut().add_buffer(name, TensorType::known(dtype, shape))
     }
 
     /// How long the text is that the inputs are parts of, as far as the runner has said it; for what changes beyond a
@@ -366,10 +323,6 @@ impl Net {
 
     /// What a buffer holds after the run.
     pub fn update(&mut self, buffer: ValueId, update: ValueId) {
-        if let Some(shared) = self.shared.iter_mut().find(|shared| shared.value == buffer) {
-            shared.update = update;
-            return;
-        }
         let buffers = &mut self.builder.graph_mut().buffers;
         if let Some(entry) = buffers.iter_mut().find(|entry| entry.value == buffer) {
             entry.update = update;
@@ -396,18 +349,8 @@ impl Net {
             let ty = main.ty(value).cloned().ok_or_else(nothing)?;
             main.outputs.push(Output { name, value, ty });
         }
-        for shared in &self.shared {
-            let (name, ty) = (format!("{}.next", shared.name), Type::Tensor(shared.ty.clone()));
-            main.outputs.push(Output { name, value: shared.update, ty });
-        }
         let module = Module { init, main };
-        Ok(Built {
-            module,
-            stored: self.stored,
-            shared: self.shared,
-            caches: self.caches,
-            borders: self.borders,
-        })
+        Ok(Built { module, stored: self.stored, caches: self.caches, borders: self.borders })
     }
 
     fn load_time_graph(&mut self) -> Result<Option<Graph>, ModelError> {

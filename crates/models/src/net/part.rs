@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pteron_ir::{Builder, Dim, Graph, TensorType, Type, ValueId};
 use pteron_tensor::DType;
 
-use super::{MethodKind, Net, WantedRows};
+use super::Net;
 use crate::model::ModelOptions;
 use crate::{ModelError, WeightSource};
 
@@ -17,8 +17,7 @@ impl Net {
         options: ModelOptions,
         name: &'static str,
     ) -> Result<Net, ModelError> {
-        let method = MethodKind { name, rows: WantedRows::Last, shares_state: false };
-        let mut net = Net::new(source, options, method)?;
+        let mut net = Net::new(source, options, name)?;
         net.builder = Builder::new(Graph { name: name.to_owned(), ..Graph::default() });
         Ok(net)
     }

@@ -220,27 +220,38 @@ pub(crate) fn build(
 
 /// Logits that `forward` gives, the text given in chunks of that many tokens.
 pub(crate) fn run(file: Bytes, chunk: usize) -> Vec<Vec<f32>> {
-    run_by(file, chunk, |_| "forward")
+    run_chunks(file, tokens().chunks(chunk), None)
 }
 
-/// The same with the method that the chunk of that number is given to.
-pub(crate) fn run_by(file: Bytes, chunk: usize, method: impl Fn(usize) -> &'static str) -> Vec<Vec<f32>> {
+/// The same of some rows of each whole chunk.
+pub(crate) fn run_rows(file: Bytes, chunk: usize, rows: &[usize]) -> Vec<Vec<f32>> {
+    let rows: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+    let rows: Value = HostTensor::from_slice(vec![rows.len()], &rows).unwrap().into();
+    run_chunks(file, tokens().chunks_exact(chunk), Some(rows))
+}
+
+fn run_chunks<'t>(
+    file: Bytes,
+    chunks: impl Iterator<Item = &'t [usize]>,
+    rows: Option<Value>,
+) -> Vec<Vec<f32>> {
     let program = Program::load("model.pte", file, &[], &Options::default()).unwrap();
     let mut session = program.session().unwrap();
-    let mut rows = Vec::new();
-    for (number, part) in tokens().chunks(chunk).enumerate() {
+    let (mut found, mut start) = (Vec::new(), 0);
+    for part in chunks {
         let ids: Vec<i64> = part.iter().map(|&token| token as i64).collect();
-        let (position, name) = ((number * chunk) as i64, method(number));
-        let position: Value = match program.method(name).unwrap().inputs[1].kind {
-            ArgumentKind::Int => Value::Int(position),
-            _ => HostTensor::from_slice(vec![1], &[position]).unwrap().into(),
+        let position: Value = match program.method("forward").unwrap().inputs[1].kind {
+            ArgumentKind::Int => Value::Int(start),
+            _ => HostTensor::from_slice(vec![1], &[start]).unwrap().into(),
         };
+        start += part.len() as i64;
         let ids = HostTensor::from_slice(vec![1, ids.len()], &ids).unwrap();
-        let outputs = session.run(name, &[ids.into(), position]).unwrap();
+        let inputs: Vec<Value> = [ids.into(), position].into_iter().chain(rows.clone()).collect();
+        let outputs = session.run("forward", &inputs).unwrap();
         let logits = outputs[0].to_tensor().unwrap().unwrap();
-        rows.extend(logits.as_slice::<f32>().unwrap().chunks(VOCAB).map(<[f32]>::to_vec));
+        found.extend(logits.as_slice::<f32>().unwrap().chunks(VOCAB).map(<[f32]>::to_vec));
     }
-    rows
+    found
 }
 
 pub(crate) fn largest_difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {

@@ -147,7 +147,7 @@ fn every_kind_equals_the_textbook_formula() {
             }
             let w = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &sizes[2], &strides[2]).unwrap();
             let packed_filters = packed::Filters::pack(path, &w, &shape).unwrap();
-            let mut scratch = vec![0xffu8; packed::scratch_bytes(&shape, 2)];
+            let mut scratch = vec![0xffu8; packed_filters.scratch_bytes(&shape, 2)];
             out.fill(f32::NAN);
             packed::convolution(
                 &Pool::new(2),

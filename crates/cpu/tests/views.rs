@@ -57,3 +57,34 @@ fn views_follow_inputs_and_buffers_that_move() {
         snapshots.push(session.snapshot().unwrap());
     }
 }
+
+/// A part of the input, transposed, between numbers.
+const PADDED: &str = r#"graph "forward"
+  input %0 "x": f32[2, 3]
+{
+  %1: f32[3, 2] = transpose(x=%0, perm=[1, 0])
+  %2: f32[2, 2] = slice(x=%1, axis=0, start=1, stop=3)
+  %3: f32[3, 5] = pad(x=%2, pad_width=[1, 0, 1, 2], mode="constant", constant_value=-1.5)
+}
+output %3 "y": f32[3, 5]
+"#;
+
+#[test]
+fn padding_lies_around_a_view_and_nowhere_else() {
+    let mut file = File::default();
+    let mut method = Method::new("forward");
+    let (x, out) = (method.tensor(DType::F32, &[2, 3]), method.tensor(DType::F32, &[3, 5]));
+    method.input(x);
+    method.output(out);
+    method.delegate(&mut file, PADDED, &[x, out]);
+    file.add(method);
+    let mut session = file.load().unwrap().session().unwrap();
+    for run in 0..3 {
+        let x: [f32; 6] = std::array::from_fn(|at| (run * 10 + at) as f32);
+        let outputs = session.run("forward", &[f32s(&[2, 3], &x).into()]).unwrap();
+        let got = outputs[0].to_tensor().unwrap().unwrap();
+        let p = -1.5;
+        let wanted = [p, p, p, p, p, p, x[1], x[4], p, p, p, x[2], x[5], p, p];
+        assert_eq!(got.as_slice::<f32>().unwrap(), wanted, "run {run}");
+    }
+}

@@ -139,7 +139,7 @@ pub(super) fn packed(planner: &mut Planner<'_>, number: usize, node: &Node) -> O
     let Fields { x, w, .. } = fields(&node.op)?;
     let known = Known::of(planner.types, node)?;
     let filters = filters(&planner.lower, w, &known)?;
-    let bytes = packed::scratch_bytes(&known.shape(), planner.lower.threads);
+    let bytes = filters.scratch_bytes(&known.shape(), planner.lower.threads);
     let scratch = planner.reserve(number, bytes);
     let x = Contiguous::plan_at(planner, number, x)?;
     Some(Box::new(move |run, target, epilogue| {

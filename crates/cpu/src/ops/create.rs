@@ -76,6 +76,9 @@ pub(super) fn compile(planner: &Planner<'_>, node: &Numbered) -> Option<Compiled
             let axis = counted(axis, planner.types.tensor(result)?.shape.len())?;
             joined(planner, result, &tensors, axis, true)?
         }
+        Op::Pad { x, pad_width, mode, constant_value } if mode == "constant" => {
+            padded(planner, result, x, pad_width, constant_value)?
+        }
         _ => return None,
     };
     Some(Compiled::Compute(kernel))
@@ -117,6 +120,48 @@ fn joined(
             }
             start += count;
         }
+        Ok(())
+    }))
+}
+
+/// A tensor with a number around it.
+fn padded(
+    planner: &Planner<'_>,
+    result: ValueId,
+    x: ValueId,
+    widths: Vec<IntArg<ValueId>>,
+    number: f32,
+) -> Option<Kernel> {
+    let dtype = planner.dtype(result)?;
+    let mut builder = ChainBuilder::new(planner.lower.path);
+    let value = builder.constant(Scalar::Float(number.into()), dtype)?;
+    let fill = builder.finish(value)?;
+    Some(Box::new(move |run| {
+        let (source, target) = (run.view(x)?, run.target(result)?);
+        let no_axis = || invalid("widths that do not fit");
+        let at = |offset: isize| target.data().wrapping_offset(offset * dtype.size() as isize);
+        let (mut inside, mut offset) = (run.slot(result).layout, 0);
+        for (axis, &size) in source.sizes().iter().enumerate() {
+            let width = widths.get(2 * axis).ok_or_else(no_axis)?;
+            let before = usize::try_from(run.int(width)).map_err(|_| no_axis())?;
+            let all = inside.sizes()[axis];
+            let behind = before.checked_add(size).filter(|&end| end <= all).ok_or_else(no_axis)?;
+            // What lies before and behind along this axis, within what earlier axes have left.
+            for (start, end) in [(0, before), (behind, all)] {
+                let part = inside.slice(axis, SliceRange { start, step: 1, count: end - start });
+                let (from, layout) = part.ok_or_else(no_axis)?;
+                // SAFETY: a part of the result.
+                let mut part =
+                    unsafe { ViewMut::from_raw(at(offset + from), dtype, layout.sizes(), layout.strides()) };
+                fill.run(run.pool, &mut part, &[]);
+            }
+            let middle = inside.slice(axis, SliceRange { start: before, step: 1, count: size });
+            let (from, layout) = middle.ok_or_else(no_axis)?;
+            (inside, offset) = (layout, offset + from);
+        }
+        // SAFETY: a part of the result, as large as the operand.
+        let mut part = unsafe { ViewMut::from_raw(at(offset), dtype, inside.sizes(), inside.strides()) };
+        copy(run.pool, &mut part, &source);
         Ok(())
     }))
 }

@@ -105,6 +105,8 @@ pub(super) fn packed(planner: &mut Planner<'_>, number: usize, node: &Node) -> O
     let lower = &planner.lower;
     let Packed { mat1, bias, matrix, rows, inner } = Packed::of(lower, planner.types, node)?;
     let panels = panels(lower, matrix)?;
+    let scratch = panels.scratch_bytes(rows, lower.threads);
+    let scratch = planner.reserve(number, scratch);
     let mat1 = Contiguous::plan_at(planner, number, mat1)?;
     let (of_a, of_out) = (Layout::row_major(&[rows, inner])?, Layout::row_major(&[rows, panels.columns()])?);
     Some(Box::new(move |run, target, epilogue| {
@@ -123,7 +125,8 @@ pub(super) fn packed(planner: &mut Planner<'_>, number: usize, node: &Node) -> O
             )
         };
         let epilogue = Epilogue { bias: bias.or(epilogue.bias), ..*epilogue };
-        packed::product(run.pool, &mut out, &a, &panels, &epilogue);
+        let mut scratch = run.lend(scratch)?;
+        packed::product(run.pool, &mut out, &a, &panels, &epilogue, &mut scratch);
         Ok(())
     }))
 }

@@ -178,6 +178,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         | Op::FullLike { .. }
         | Op::ARange { .. }
         | Op::Concatenate { .. }
+        | Op::Pad { .. }
         | Op::Stack { .. } => |planner, node| create::compile(planner, node),
         Op::Cumsum { .. } => |planner, node| reduce::running(planner, node),
         Op::Sum { .. }

@@ -262,7 +262,44 @@ impl Few {
         }
     }
 
-    /// Writes the sums in tile `C` to rows of sixteen i32: best some time after the product was begun, which takes that long.
+    /// Zeroes tile `T`.
+    #[inline(always)]
+    pub fn zero<const T: u8>(&self) {
+        // SAFETY: `self` proves that the tiles are configured; Rust never uses them.
+        unsafe { asm!("tilezero tmm{t}", t = const T, options(nostack, nomem, preserves_flags)) };
+    }
+
+    /// Loads tile `T` from rows that lie 64 bytes apart.
+    ///
+    /// # Safety
+    /// As many rows as the tile has are readable.
+    #[inline(always)]
+    pub unsafe fn load<const T: u8>(&self, from: *const u8) {
+        // SAFETY: the caller's promise; the tiles are configured.
+        unsafe {
+            asm!(
+                "tileloadd tmm{t}, [{from} + {line}*1]",
+                t = const T, from = in(reg) from, line = in(reg) 64_usize,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+    }
+
+    /// `C += A * B` in f32, of bf16: as [`Configured::multiply_bf16`], by tiles of these kinds, 64 bytes deep.
+    #[inline(always)]
+    pub fn multiply_bf16<const C: u8, const A: u8, const B: u8>(&self) {
+        const { assert!(C < 4 && A >= 4 && A < 6 && B >= 6 && B < 8) };
+        // SAFETY: the tiles are of sizes that fit each other; only a tile register changes, which Rust never uses.
+        unsafe {
+            asm!(
+                "tdpbf16ps tmm{c}, tmm{a}, tmm{b}",
+                c = const C, a = const A, b = const B, options(nostack, nomem, preserves_flags),
+            );
+        }
+    }
+
+    /// Writes the sums in tile `C` to rows of sixteen i32 or f32: best some time after the product was begun, which takes that
+    /// long.
     ///
     /// # Safety
     /// The rows are writable, and the tile is one of sums.

@@ -62,23 +62,25 @@ impl Filters {
             Kind::Depthwise(by_tap) => by_tap.len() * 4,
         }
     }
-}
 
-/// Bytes of scratch that such a convolution needs.
-pub fn scratch_bytes(shape: &Shape<'_>, threads: usize) -> usize {
-    if shape.is_depthwise() || shape.lies_even() {
-        return 0;
+    /// Bytes of scratch that a convolution with them needs.
+    pub fn scratch_bytes(&self, shape: &Shape<'_>, threads: usize) -> usize {
+        let rows = shape.batch * shape.positions();
+        match &self.kind {
+            Kind::Panels(panels) => {
+                let bytes = panels.iter().map(|panels| panels.scratch(rows, !shape.lies_even(), threads));
+                bytes.max().unwrap_or(0)
+            }
+            Kind::Depthwise(_) => 0,
+        }
     }
-    let (rows, columns) = (shape.batch * shape.positions(), shape.filters / shape.groups);
-    let floats = packed::scratch_floats(rows, shape.taps() * shape.depth(), columns, threads);
-    floats.saturating_mul(4).saturating_add(64)
 }
 
 /// Convolves `x` of [batch, input.., channels] into `out` of [batch, output.., filters], both contiguous f32, with filters that were
 /// packed for this shape but for the batch.
 ///
 /// # Panics
-/// When tensors or filters do not fit the shape, or scratch is smaller than [`scratch_bytes`].
+/// When tensors or filters do not fit the shape, or scratch is smaller than [`Filters::scratch_bytes`].
 pub fn convolution(
     pool: &Pool,
     out: &mut ViewMut<'_>,
@@ -94,7 +96,6 @@ pub fn convolution(
     assert_eq!(x.len(), shape.batch * shape.pixels() * shape.channels);
     assert_eq!(out.len(), rows * shape.filters);
     assert!(x.is_contiguous() && out.is_contiguous());
-    assert!(scratch.len() >= scratch_bytes(shape, pool.threads()), "scratch is too small");
     epilogue.check(rows, shape.filters);
     if out.is_empty() {
         return;
@@ -106,8 +107,6 @@ pub fn convolution(
         }
         Kind::Panels(groups) => {
             assert!(groups.len() == shape.groups && !shape.is_depthwise(), "filters of this shape");
-            let skip = scratch.as_ptr().align_offset(64).min(scratch.len());
-            let scratch = scratch[skip..].as_mut_ptr().cast();
             let columns = shape.filters / shape.groups;
             for (group, panels) in groups.iter().enumerate() {
                 assert!(
@@ -117,7 +116,7 @@ pub fn convolution(
                 let source = Collected::new(shape, x.data().cast(), group);
                 let (out, column) = (Shared::new(out.data().cast()), group * columns);
                 let job = Job { panels, rows, out, row: shape.filters, column, epilogue: *epilogue };
-                // SAFETY: the output is borrowed by this call and has those rows and columns; scratch was checked.
+                // SAFETY: the output is borrowed by this call and has those rows and columns.
                 unsafe { packed::run(pool, &job, &source, scratch) };
             }
         }

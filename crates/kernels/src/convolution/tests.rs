@@ -147,7 +147,7 @@ fn every_kind_equals_the_textbook_formula() {
             }
             let w = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &sizes[2], &strides[2]).unwrap();
             let packed_filters = packed::Filters::pack(path, &w, &shape).unwrap();
-            let mut scratch = vec![0xffu8; packed::scratch_bytes(&shape, 2)];
+            let mut scratch = vec![0xffu8; packed_filters.scratch_bytes(&shape, 2)];
             out.fill(f32::NAN);
             packed::convolution(
                 &Pool::new(2),
@@ -218,6 +218,67 @@ fn depthwise_convolutions_of_three_taps_equal_the_textbook_formula() {
                 &mut [],
             );
             assert_close(&out, &formula(&shape, &x, &w), 1e-5, 1e-5, &format!("{shape:?} {path}"));
+        }
+    });
+}
+
+/// Sums of many taps and channels for many filters, collected and as they lie: what matrix tiles compute where there are any.
+#[test]
+fn wide_convolutions_equal_the_textbook_formula() {
+    let mut random = Random::new(12);
+    on_every_path(|path| {
+        let cases = [
+            (3, 2, 12, 20, 3, 1, 2),
+            (7, 9, 40, 70, 3, 1, 1),
+            (9, 6, 33, 96, 3, 2, 1),
+            (5, 7, 80, 100, 1, 1, 1),
+            (6, 5, 96, 140, 3, 1, 2),
+        ];
+        for (high, wide, channels, filters, taps, stride, groups) in cases.into_iter().take(sized(5, 1)) {
+            let (input, kernel) = ([high, wide], [taps; 2]);
+            let axes = [Axis { stride, padding: taps / 2, dilation: 1 }; 2];
+            let output = input.map(|size| (size + taps / 2 * 2 - taps) / stride + 1);
+            let batch = 2;
+            let shape = Shape {
+                batch,
+                input: &input,
+                kernel: &kernel,
+                output: &output,
+                axes: &axes,
+                channels,
+                filters,
+                groups,
+                direction: Direction::Plain,
+            };
+            let depth = channels / groups;
+            let x = random.floats(batch * high * wide * channels);
+            let w = random.floats(filters * taps * taps * depth);
+            let (of_x, of_w) = ([batch, high, wide, channels], [filters, taps, taps, depth]);
+            let of_out = [batch, output[0], output[1], filters];
+            let strides = [dense(&of_x), dense(&of_w), dense(&of_out)];
+            let weights = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &of_w, &strides[1]).unwrap();
+            let packed_filters = packed::Filters::pack(path, &weights, &shape).unwrap();
+            let residual = random.floats(of_out.iter().product());
+            let epilogue = Epilogue { residual: Some(&residual), low: Some(-1.0), ..Epilogue::default() };
+            let mut want = formula(&shape, &x, &w);
+            for (want, residual) in want.iter_mut().zip(&residual) {
+                *want = (*want + f64::from(*residual)).max(-1.0);
+            }
+            for threads in [1, 2, 5] {
+                let mut scratch = vec![0xffu8; packed_filters.scratch_bytes(&shape, threads)];
+                let mut out = vec![f32::NAN; residual.len()];
+                let bytes = bytemuck::cast_slice_mut(&mut out);
+                packed::convolution(
+                    &Pool::new(threads),
+                    &mut ViewMut::new(bytes, DType::F32, 0, &of_out, &strides[2]).unwrap(),
+                    &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &of_x, &strides[0]).unwrap(),
+                    &packed_filters,
+                    &shape,
+                    &epilogue,
+                    &mut scratch,
+                );
+                assert_close(&out, &want, 1e-5, 3e-5, &format!("{shape:?} on {path}, {threads} threads"));
+            }
         }
     });
 }

@@ -15,6 +15,8 @@ pub(crate) mod micro;
 pub mod packed;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod thirds;
 
 use crate::elementwise::walk::Walk;
 use crate::path::Path;

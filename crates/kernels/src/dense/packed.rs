@@ -1,6 +1,7 @@
 //! Products with a weight of f32 that was packed once: panels of a few vectors of columns, each dense from the first term to
-//! the last, so that a tile of sums is a run of loads, broadcasts and multiply-adds that never leaves its registers. A row's
-//! numbers depend on nothing but the row: sums run over all terms in order, however rows are cut into tiles and tasks.
+//! the last, so that a tile of sums is a run of loads, broadcasts and multiply-adds that never leaves its registers; or, where a
+//! machine has matrix tiles and they pay, numbers in parts of bf16 (`thirds`). A row's numbers depend on nothing but the row:
+//! sums run over all terms in order, however rows are cut into tiles and tasks.
 //!
 //! A tile of AVX-512 is 8 rows of 3 vectors or 12 of 2: 24 multiply-adds for 11 or 14 loads, where two of each fit a cycle. With
 //! 16 registers (AVX2) it is 6 rows of 2: 12 for 8.
@@ -26,11 +27,20 @@ const NEAR_ROWS: usize = 5 << 18;
 /// A line of the cache, so that panels begin at one.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([f32; 16]);
+pub(super) struct Line(pub(super) [f32; 16]);
+
+/// How a matrix is packed.
+enum Form {
+    /// Panels of vectors.
+    Vectors(Vec<Line>),
+    /// For matrix tiles.
+    #[cfg(target_arch = "x86_64")]
+    Tiles(super::thirds::Weight),
+}
 
 /// A matrix of [columns, inner] in panels.
 pub struct Panels {
-    lines: Vec<Line>,
+    form: Form,
     inner: usize,
     columns: usize,
     path: Path,
@@ -66,10 +76,14 @@ impl Panels {
             panic!("a matrix has two axes");
         };
         let (lanes, widest) = on(path, Widths);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(weight) = super::thirds::Weight::pack(path, weight) {
+            return Some(Panels { form: Form::Tiles(weight), inner, columns, path, lanes, widest });
+        }
         let floats = columns.checked_next_multiple_of(lanes)?.checked_mul(inner)?;
         let mut lines = vec![Line([0.0; 16]); floats.div_ceil(16)];
         let to: *mut f32 = lines.as_mut_ptr().cast();
-        let mut packed = Panels { lines: Vec::new(), inner, columns, path, lanes, widest };
+        let mut packed = Panels { form: Form::Vectors(Vec::new()), inner, columns, path, lanes, widest };
         for panel in 0..packed.count() {
             let (first, width) = packed.vectors(panel);
             let columns = first * lanes..columns.min((first + width) * lanes);
@@ -85,13 +99,35 @@ impl Panels {
                 }
             }
         }
-        packed.lines = lines;
+        packed.form = Form::Vectors(lines);
         Some(packed)
     }
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        match &self.form {
+            Form::Vectors(lines) => lines.len() * size_of::<Line>(),
+            #[cfg(target_arch = "x86_64")]
+            Form::Tiles(weight) => weight.bytes(),
+        }
+    }
+
+    /// Bytes of scratch for a product of so many rows, of a matrix as it lies.
+    pub fn scratch_bytes(&self, rows: usize, threads: usize) -> usize {
+        self.scratch(rows, false, threads)
+    }
+
+    /// Bytes of scratch for so many rows, which are collected first or are not.
+    pub(crate) fn scratch(&self, rows: usize, collected: bool, threads: usize) -> usize {
+        let floats = match &self.form {
+            Form::Vectors(_) if !collected => return 0,
+            Form::Vectors(_) => {
+                block_rows(rows, self.inner, self.columns).saturating_mul(self.inner).saturating_mul(threads)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Form::Tiles(weight) => super::thirds::scratch_floats(rows, weight, collected, threads),
+        };
+        floats.saturating_mul(4).saturating_add(64)
     }
 
     /// Terms of a sum.
@@ -169,11 +205,6 @@ fn block_rows(rows: usize, inner: usize, columns: usize) -> usize {
     block.min(rows).max(1)
 }
 
-/// Floats of scratch for rows that are collected.
-pub(crate) fn scratch_floats(rows: usize, inner: usize, columns: usize, threads: usize) -> usize {
-    block_rows(rows, inner, columns).saturating_mul(inner).saturating_mul(threads)
-}
-
 /// Into how many parts rows and panels are cut: the larger operand first, so that it is read once.
 fn cut(rows: usize, panels: &Panels, threads: usize) -> (usize, usize) {
     let (count, wanted) = (panels.count(), 3 * threads);
@@ -189,12 +220,23 @@ fn cut(rows: usize, panels: &Panels, threads: usize) -> (usize, usize) {
     (parts, wanted.div_ceil(parts).min(count))
 }
 
-/// Computes a product. Where rows are collected, scratch holds [`scratch_floats`].
+/// Computes a product. Scratch holds [`Panels::scratch`] and may begin anywhere.
 ///
 /// # Safety
 /// The output has the rows and columns that the job names, and nobody else touches those that it writes; the epilogue was checked
 /// against it.
-pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch: *mut f32) {
+pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch: &mut [u8]) {
+    assert!(
+        scratch.len() >= job.panels.scratch(job.rows, source.are_collected(), pool.threads()),
+        "scratch is too small"
+    );
+    let skip = scratch.as_ptr().align_offset(64).min(scratch.len());
+    let scratch = scratch[skip..].as_mut_ptr().cast();
+    #[cfg(target_arch = "x86_64")]
+    if let Form::Tiles(weight) = &job.panels.form {
+        // SAFETY: the caller's promise; scratch was checked, and begins at a line.
+        return unsafe { super::thirds::run(pool, job, weight, source, scratch) };
+    }
     let Panels { inner, columns, path, .. } = *job.panels;
     let (row_parts, panel_parts) = cut(job.rows, job.panels, pool.threads());
     let block = block_rows(job.rows, inner, columns);
@@ -202,6 +244,11 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
     // About as many multiply-adds as one core does in a nanosecond.
     let cost = job.rows.saturating_mul(columns).saturating_mul(inner.max(1)) / 40;
     let count = job.panels.count();
+    let lines = match &job.panels.form {
+        Form::Vectors(lines) => lines,
+        #[cfg(target_arch = "x86_64")]
+        Form::Tiles(_) => return,
+    };
     each_item(pool, row_parts * panel_parts, cost, scratch, own, &|item, scratch| {
         let (row_part, panel_part) = (item / panel_parts, item % panel_parts);
         let part = |at: usize, all: usize, parts: usize| all * at / parts;
@@ -213,8 +260,15 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
             let start = |at: usize| rows.start + part(at, rows.len(), blocks);
             let rows = start(at)..start(at + 1);
             let (a, stride) = source.rows(rows.clone(), scratch);
-            let strip =
-                Strip { job, out: job.out.get(), a, stride, rows: rows.clone(), panels: panels.clone() };
+            let strip = Strip {
+                job,
+                lines,
+                out: job.out.get(),
+                a,
+                stride,
+                rows: rows.clone(),
+                panels: panels.clone(),
+            };
             on(path, strip);
             if let Some(then) = job.epilogue.then {
                 then(rows, job.column + columns.start..job.column + columns.end);
@@ -226,6 +280,7 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
 /// Some rows times some panels.
 struct Strip<'a> {
     job: &'a Job<'a>,
+    lines: &'a [Line],
     out: *mut f32,
     /// The first of the rows.
     a: *const f32,
@@ -269,7 +324,7 @@ impl Strip<'_> {
         let Job { panels, row, column, epilogue, .. } = self.job;
         // SAFETY: the caller's promise; a panel lies behind those before it, all of its vectors padded with zeros.
         unsafe {
-            let b = panels.lines.as_ptr().cast::<f32>().add(first * S::LANES * panels.inner);
+            let b = self.lines.as_ptr().cast::<f32>().add(first * S::LANES * panels.inner);
             let a = self.a.add(start * self.stride);
             let sums = tile::<S, f32, M, N>(panels.inner, a, self.stride, 1, b, N * S::LANES);
             for (m, sums) in sums.into_iter().enumerate() {
@@ -307,8 +362,15 @@ impl Rows for Lying {
 /// `out = a @ weight^T` and the epilogue: `a` of [rows, inner] with dense rows, `out` of [rows, columns] without gaps, both f32.
 ///
 /// # Panics
-/// When sizes or dtypes do not fit.
-pub fn product(pool: &Pool, out: &mut ViewMut<'_>, a: &View<'_>, panels: &Panels, epilogue: &Epilogue<'_>) {
+/// When sizes or dtypes do not fit, or scratch is smaller than [`Panels::scratch_bytes`].
+pub fn product(
+    pool: &Pool,
+    out: &mut ViewMut<'_>,
+    a: &View<'_>,
+    panels: &Panels,
+    epilogue: &Epilogue<'_>,
+    scratch: &mut [u8],
+) {
     let (&[rows, inner], &[stride, _]) = (a.sizes(), a.strides()) else { panic!("a matrix has two axes") };
     assert!(a.dtype() == DType::F32 && out.dtype() == DType::F32, "products of f32");
     assert!(inner == panels.inner && *out.sizes() == [rows, panels.columns], "sizes that fit");
@@ -321,5 +383,5 @@ pub fn product(pool: &Pool, out: &mut ViewMut<'_>, a: &View<'_>, panels: &Panels
     let (out, row) = (Shared::new(out.data().cast()), panels.columns);
     let job = Job { panels, rows, out, row, column: 0, epilogue: *epilogue };
     // SAFETY: the output is borrowed by this call, and has those rows and columns.
-    unsafe { run(pool, &job, &source, std::ptr::NonNull::dangling().as_ptr()) };
+    unsafe { run(pool, &job, &source, scratch) };
 }

@@ -178,7 +178,9 @@ fn packed_weights_equal_the_sums_and_rows_do_not_see_each_other() {
                 let a = View::new(bytemuck::cast_slice(&a), DType::F32, 0, &of_a, &strides[0]).unwrap();
                 let bytes = bytemuck::cast_slice_mut(&mut out);
                 let mut to = ViewMut::new(bytes, DType::F32, 0, &of_out, &strides[2]).unwrap();
-                packed::product(&Pool::new(threads), &mut to, &a, &panels, &Epilogue::default());
+                let (pool, epilogue) = (Pool::new(threads), Epilogue::default());
+                let mut scratch = vec![0xffu8; panels.scratch_bytes(rows, threads)];
+                packed::product(&pool, &mut to, &a, &panels, &epilogue, &mut scratch);
                 out
             };
             let out = product(rows, 3);
@@ -189,6 +191,48 @@ fn packed_weights_equal_the_sums_and_rows_do_not_see_each_other() {
             assert_close(&out, &want, 1e-4, 1e-4, &format!("{rows} x {inner} x {columns} on {path}"));
             let fewer = rows.div_ceil(2);
             assert_eq!(product(fewer, 1), out[..fewer * columns], "{rows} x {inner} x {columns} on {path}");
+        }
+    });
+}
+
+/// What is not finite has no parts that tiles could multiply, and what is nearly not must not become so; both are their row's own
+/// business. Everything else is right to f32, by whatever parts it is multiplied.
+#[test]
+fn packed_weights_keep_the_precision_and_the_limits_of_f32() {
+    use crate::epilogue::Epilogue;
+    let mut random = Random::new(11);
+    let (rows, inner, columns) = (37, 70, 83);
+    let mut a = random.floats(rows * inner);
+    let mut w = random.floats(columns * inner);
+    // Factors of 0 for what is infinite, too.
+    w.iter_mut().step_by(inner * 3).for_each(|w| *w = 0.0);
+    a[2 * inner] = f32::INFINITY;
+    a[17 * inner + 40] = f32::NAN;
+    // A NaN without a bit in its upper half.
+    a[18 * inner + 69] = f32::from_bits(0x7f80_0001);
+    (a[20 * inner + 1], a[20 * inner + 2]) = (f32::INFINITY, f32::NEG_INFINITY);
+    a[30 * inner..31 * inner].fill(0.0);
+    a[30 * inner + 7] = f32::MAX;
+    a[36 * inner..].iter_mut().for_each(|a| *a *= 1e-36);
+    let (of_a, of_w, of_out) = ([rows, inner], [columns, inner], [rows, columns]);
+    let strides = [dense(&of_a), dense(&of_w), dense(&of_out)];
+    on_every_path(|path| {
+        let view = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &of_w, &strides[1]).unwrap();
+        let panels = packed::Panels::pack(path, &view).unwrap();
+        let mut out = vec![0f32; rows * columns];
+        let left = View::new(bytemuck::cast_slice(&a), DType::F32, 0, &of_a, &strides[0]).unwrap();
+        let bytes = bytemuck::cast_slice_mut(&mut out);
+        let mut to = ViewMut::new(bytes, DType::F32, 0, &of_out, &strides[2]).unwrap();
+        let mut scratch = vec![0xffu8; panels.scratch_bytes(rows, 2)];
+        packed::product(&Pool::new(2), &mut to, &left, &panels, &Epilogue::default(), &mut scratch);
+        for (at, &got) in out.iter().enumerate() {
+            let (row, column) = (at / columns, at % columns);
+            let product = |j: usize| f64::from(a[row * inner + j]) * f64::from(w[column * inner + j]);
+            let want: f64 = (0..inner).map(product).sum();
+            let size: f64 = (0..inner).map(|j| product(j).abs()).sum();
+            let same = f64::from(got) == want || got.is_nan() && want.is_nan();
+            let near = (f64::from(got) - want).abs() <= 1e-6 * size + 1e-36;
+            assert!(same || near, "row {row}, column {column} on {path}: {got} and not {want}");
         }
     });
 }

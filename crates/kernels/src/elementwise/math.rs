@@ -1,5 +1,5 @@
 //! Functions of one or two f32, without branches, so that loops over them become vector code. Those that models
-//! run on every token (`exp`, `sigmoid`, `silu`, `tanh`, `gelu_tanh`) are computed in f32 and are right to about 4
+//! run on every token (`exp`, `sigmoid`, `silu`, `tanh`, `gelu`, `gelu_tanh`) are computed in f32 and are right to about 4
 //! units in the last place; the others are computed in f64 by short series and are right to one.
 
 use crate::simd::Simd;
@@ -393,15 +393,38 @@ pub(crate) fn erf<S: Simd>(x: f32) -> f32 {
     if x.abs() < 0.5 { erf_series::<S>(wide) as f32 } else { far as f32 }
 }
 
-/// `x (1 + erf(x / sqrt 2)) / 2`, by the complement where the sum would cancel.
+/// `x (1 + erf(x / sqrt 2)) / 2`: x times the part of a normal distribution that lies below it. What lies beyond `z = |x|` is
+/// `e^(-z^2 / 2) t q(t)` with `t = 1 / (1 + 0.3 z)`, where q was fitted to a relative error of 5e-9 up to z = 13.6, from where on
+/// it is 0 in f32.
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(x: f32) -> f32 {
-    let wide = f64::from(x);
-    let z = wide * FRAC_1_SQRT_2;
-    let tail = erfc_positive::<S>(z.abs());
-    let twice = if z < 0.0 { tail } else { 2.0 - tail };
-    let twice = if z.abs() < 0.5 { 1.0 + erf_series::<S>(z) } else { twice };
-    (0.5 * wide * twice) as f32
+    let z = x.abs();
+    let t = 1.0 / S::fma1(z, 0.3, 1.0);
+    // Between -1 and 1, so that terms shrink with their power.
+    let v = S::fma1(t, 2.490_196, -1.490_196);
+    let fit = [
+        -5.667_942e-6,
+        9.484_886e-7,
+        7.455_813e-5,
+        -3.377_777e-5,
+        -9.501_518e-4,
+        -3.407_225_3e-4,
+        1.459_931_9e-2,
+        6.654_972_4e-2,
+        0.162_170_08,
+        0.257_935_7,
+    ];
+    let mut q = fit[0];
+    for &c in &fit[1..] {
+        q = S::fma1(q, v, c);
+    }
+    // A small change of the exponent is a large one of the power: what rounding took from the square is put back.
+    let square = z * z;
+    let rest = S::fma1(z, z, -square);
+    let power = exp::<S>(-0.5 * square);
+    let power = S::fma1(power, -0.5 * rest, power);
+    let beyond = if z < 13.6 { power * (t * q) } else { 0.0 };
+    x * if x > 0.0 { 1.0 - beyond } else { beyond }
 }
 
 /// `a^b`. An f64 logarithm is precise enough for every power that fits f32.

@@ -128,8 +128,8 @@ fn functions_are_right_to_the_stated_units() {
         (Op::Tanh, f64::tanh, 4.0, 0.0),
         // In the far tail the exponent's own rounding counts, of values that are next to nothing.
         (Op::GeluTanh, gelu_tanh, 4.0, 1e-7),
-        // The formula's own sum cancels there.
-        (Op::Gelu, gelu, 1.0, 1e-14),
+        // As there, where products and sums are not fused; the formula's own sum cancels too.
+        (Op::Gelu, gelu, 4.0, 1e-8),
         (Op::Erf, erf, 1.0, 0.0),
         (Op::Expm1, f64::exp_m1, 1.0, 0.0),
         (Op::Log, f64::ln, 1.0, 0.0),

@@ -62,6 +62,7 @@ mod requirements;
 #[doc(hidden)]
 pub mod tiny;
 mod transcribe;
+mod vulkan;
 
 pub use chat::{CacheState, Chat, ChatOptions, Stopper};
 pub use error::{Error, Lack, Reason, Result};
@@ -103,5 +104,9 @@ pub mod parts {
     /// The MLX backend.
     pub mod mlx {
         pub use crate::mlx::{MlxCompile, MlxSettings, add};
+    }
+    /// The Vulkan backend.
+    pub mod vulkan {
+        pub use crate::vulkan::add;
     }
 }

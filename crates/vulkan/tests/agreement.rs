@@ -7,9 +7,13 @@ mod device;
 mod differential;
 
 use differential::programs::check_program;
+use pteron_gpu::Features;
+use pteron_ir::parse_graph;
 use pteron_runtime::WithFallback;
 use pteron_runtime::backend::Backend;
 use pteron_runtime::registry::Registry;
+use pteron_tensor::{DType, HostTensor};
+use pteron_vulkan::VulkanOptions;
 use std::sync::Arc;
 
 /// Lists of ops; a kernel takes a software device milliseconds to compile.
@@ -27,10 +31,9 @@ fn bytes(seed: u64, count: usize) -> Vec<u8> {
 }
 
 /// Vulkan with the reference backend behind it.
-fn backend() -> Option<WithFallback> {
+fn backend(vulkan: Option<Arc<dyn Backend>>) -> Option<WithFallback> {
     let mut registry = Registry::default();
-    let vulkan: Arc<dyn Backend> = device::open()?;
-    registry.add(vulkan);
+    registry.add(vulkan?);
     let own = registry.resolve(Some("vulkan")).unwrap();
     let other = registry.resolve(Some("reference")).unwrap();
     Some(WithFallback::new(own, other))
@@ -46,12 +49,46 @@ fn agree(count: u64, check: impl Fn(u64) -> Result<(), differential::Difference>
 
 #[test]
 fn random_ops_agree_with_the_reference_backend() {
-    let Some(backend) = backend() else { return };
+    let Some(backend) = backend(device::open()) else { return };
     agree(LISTS, |seed| differential::check(&bytes(seed, 512), &backend).map(drop));
 }
 
 #[test]
 fn random_programs_agree_with_the_reference_backend() {
-    let Some(backend) = backend() else { return };
+    let Some(backend) = backend(device::open()) else { return };
     agree(PROGRAMS, |seed| check_program(&bytes(seed, 1024), &backend).map(drop));
+}
+
+/// What every device has is enough: no integers of 64 bits, no subgroups, little shared memory, small bindings.
+#[test]
+fn random_ops_agree_where_a_device_has_the_least_features() {
+    let options = VulkanOptions { at_most: Some(Features::LEAST) };
+    let Some(backend) = backend(device::open_with(&options)) else { return };
+    agree(LISTS / 2, |seed| differential::check(&bytes(LISTS + seed, 512), &backend).map(drop));
+}
+
+/// A kernel that reads beside an axis reads what is not its own: the run fails, and says where.
+#[test]
+fn an_index_outside_its_axis_is_an_error_that_names_it() {
+    let Some(backend) = backend(device::open()) else { return };
+    let graph = |index: i64| {
+        let text = r#"
+graph "forward"
+  input %0 "x": f16[3, 5]
+  input %1 "index": i64[2]
+{
+  %2: f16[2, 5] = take(x=%0, index=%1, axis=0)
+}
+output %2 "out": f16[2, 5]
+"#;
+        let x = HostTensor::zeros(DType::F16, vec![3, 5]).unwrap();
+        let indices = HostTensor::from_slice(vec![2], &[0, index]).unwrap();
+        differential::run_graph(parse_graph(text).unwrap(), &[x.into(), indices.into()], &backend)
+    };
+    assert!(graph(2).is_ok() && graph(-3).is_ok());
+    for wrong in [3, -4, i64::from(i32::MAX)] {
+        let error = graph(wrong).unwrap_err().to_string();
+        assert!(error.contains(&format!("index {wrong} is outside an axis of size 3")), "{error}");
+    }
+    assert!(graph(1 << 40).is_err());
 }

@@ -3,6 +3,7 @@
 use crate::error::{Error, Lack, Reason, Result};
 use crate::machine;
 use crate::mlx::{self, MlxSettings};
+use crate::vulkan;
 use pteron_cpu::{Cpu, Path, RunMemory};
 use pteron_format::Limits;
 use pteron_runtime::registry::backend_name;
@@ -55,6 +56,7 @@ impl Engine {
         options.registry.add(Arc::new(self.cpu()?));
         let named = self.backend.as_deref().map(backend_name);
         mlx::add(&mut options.registry, named, &self.mlx)
+            .and_then(|()| vulkan::add(&mut options.registry, named))
             .map_err(|problem| Error::Unsupported(Reason::new(problem).by(Lack::Backend)))?;
         options.precision = self.precision.unwrap_or(precision);
         options.batch_invariant = self.batch_invariant;

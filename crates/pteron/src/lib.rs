@@ -63,6 +63,7 @@ mod speculate;
 #[doc(hidden)]
 pub mod tiny;
 mod transcribe;
+mod vulkan;
 
 pub use chat::{CacheState, Chat, ChatOptions, Stopper};
 pub use error::{Error, Lack, Reason, Result};
@@ -105,5 +106,9 @@ pub mod parts {
     /// The MLX backend.
     pub mod mlx {
         pub use crate::mlx::{MlxCompile, MlxSettings, add};
+    }
+    /// The Vulkan backend.
+    pub mod vulkan {
+        pub use crate::vulkan::add;
     }
 }

@@ -1,6 +1,6 @@
 //! Which backends there are, which one would run, and why.
 
-use pteron::parts::{Home, mlx};
+use pteron::parts::{Home, mlx, vulkan};
 use pteron_registry::{Platform, Wish};
 use pteron_runtime::Options;
 use pteron_runtime::registry::{ORDER, Registry, backend_name};
@@ -66,6 +66,24 @@ fn absence(name: &str, named: Option<&str>) -> String {
             Ok(()) => "here, but without a GPU it is taken by name only".to_owned(),
             Err(reason) => reason,
         },
+        "vulkan" => {
+            let mut registry = Registry::default();
+            match vulkan::add(&mut registry, Some(name)) {
+                Ok(()) => format!("here, and taken by name only: {}", listed(&registry, name)),
+                Err(reason) => reason,
+            }
+        }
         _ => "not in this binary".to_owned(),
     }
+}
+
+/// The devices of a backend with what they are.
+fn listed(registry: &Registry, name: &str) -> String {
+    let backends = registry.backends();
+    let devices =
+        backends.iter().filter(|backend| backend.name() == name).flat_map(|backend| backend.devices());
+    let texts: Vec<String> = devices
+        .map(|device| format!("{name}:{} {} ({})", device.id, device.name, device.features.join(", ")))
+        .collect();
+    texts.join("; ")
 }

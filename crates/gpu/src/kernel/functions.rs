@@ -1,0 +1,204 @@
+//! Functions that kernels name. What devices compute with few bits, or with bits that differ from device to device, is written
+//! out: halves round to even everywhere, sines keep their digits far from zero.
+
+/// By name; one may call those before it.
+pub(super) const FUNCTIONS: &[(&str, &str)] = &[
+    (
+        "from_f16",
+        "fn from_f16(h: u32) -> f32 {
+  let sign = (h & 0x8000u) << 16u;
+  let rest = (h & 0x7fffu) << 13u;
+  if (h & 0x7c00u) == 0x7c00u { return bitcast<f32>(sign | rest | 0x7f800000u); }
+  if (h & 0x7c00u) == 0u { return bitcast<f32>(sign | bitcast<u32>(f32(h & 0x3ffu) * 5.9604644775390625e-8)); }
+  return bitcast<f32>(sign | (rest + 0x38000000u));
+}",
+    ),
+    (
+        "to_f16",
+        "fn to_f16(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let sign = (bits >> 16u) & 0x8000u;
+  let size = bits & 0x7fffffffu;
+  if size > 0x7f800000u { return sign | 0x7e00u; }
+  if size >= 0x477ff000u { return sign | 0x7c00u; }
+  if size < 0x38800000u { return sign | (bitcast<u32>(bitcast<f32>(size) + 0.5) - 0x3f000000u); }
+  return sign | ((size + 0xc8000fffu + ((size >> 13u) & 1u)) >> 13u);
+}",
+    ),
+    (
+        "to_bf16",
+        "fn to_bf16(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  if (bits & 0x7fffffffu) > 0x7f800000u { return (bits >> 16u) | 0x40u; }
+  return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}",
+    ),
+    ("is_nan", "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }"),
+    ("is_infinite", "fn is_infinite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }"),
+    ("not_a_number", "fn not_a_number() -> f32 { var bits = 0x7fc00000u; return bitcast<f32>(bits); }"),
+    ("infinity", "fn infinity() -> f32 { var bits = 0x7f800000u; return bitcast<f32>(bits); }"),
+    (
+        "float_to_int",
+        "fn float_to_int(x: f32) -> i32 {
+  if is_nan(x) { return 0i; }
+  if x >= 2147483648.0 { return 2147483647i; }
+  if x <= -2147483648.0 { return -2147483647i - 1i; }
+  return i32(x);
+}",
+    ),
+    (
+        "float_to_uint",
+        "fn float_to_uint(x: f32) -> u32 {
+  if !(x > 0.0) { return 0u; }
+  if x >= 4294967296.0 { return 0xffffffffu; }
+  return u32(x);
+}",
+    ),
+    (
+        "float_to_long",
+        "fn float_to_long(x: f32) -> i64 {
+  if is_nan(x) { return 0li; }
+  if x >= 9223372036854775808.0 { return 9223372036854775807li; }
+  if x <= -9223372036854775808.0 { return -9223372036854775807li - 1li; }
+  return i64(x);
+}",
+    ),
+    (
+        "float_to_ulong",
+        "fn float_to_ulong(x: f32) -> u64 {
+  if !(x > 0.0) { return 0lu; }
+  if x >= 18446744073709551616.0 { return 18446744073709551615lu; }
+  return u64(x);
+}",
+    ),
+    // A NaN on either side wins; of equals the second is given.
+    ("max_f32", "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }"),
+    ("min_f32", "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }"),
+    (
+        "log1p",
+        "fn log1p(x: f32) -> f32 {
+  let u = 1.0 + x;
+  if x < -1.0 { return not_a_number(); }
+  if u == 1.0 || is_infinite(u) { return x; }
+  return log(u) * (x / (u - 1.0));
+}",
+    ),
+    (
+        "expm1",
+        "fn expm1(x: f32) -> f32 {
+  if abs(x) < 0.3 {
+    let even = 1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * (0.0013888889 + x * 0.0001984127)))));
+    return x * even;
+  }
+  return exp(x) - 1.0;
+}",
+    ),
+    (
+        "tanh_f32",
+        "fn tanh_f32(x: f32) -> f32 {
+  let t = expm1(-2.0 * abs(x));
+  let size = -t / (t + 2.0);
+  return select(size, -size, x < 0.0);
+}",
+    ),
+    (
+        "sinh_f32",
+        "fn sinh_f32(x: f32) -> f32 {
+  let size = abs(x);
+  let t = expm1(size);
+  var half = 0.5 * (t + t / (t + 1.0));
+  if size > 80.0 { let e = exp(0.5 * size); half = (0.5 * e) * e; }
+  return select(half, -half, x < 0.0);
+}",
+    ),
+    (
+        "cosh_f32",
+        "fn cosh_f32(x: f32) -> f32 {
+  let e = exp(0.5 * abs(x));
+  return (0.5 * e) * e + 0.5 * exp(-abs(x));
+}",
+    ),
+    (
+        "asinh_f32",
+        "fn asinh_f32(x: f32) -> f32 {
+  let size = abs(x);
+  var r = log1p(size + size * size / (1.0 + sqrt(1.0 + size * size)));
+  if size > 1e10 { r = log(size) + 0.6931471805599453; }
+  return select(r, -r, x < 0.0);
+}",
+    ),
+    (
+        "acosh_f32",
+        "fn acosh_f32(x: f32) -> f32 {
+  if x < 1.0 { return not_a_number(); }
+  if x > 1e10 { return log(x) + 0.6931471805599453; }
+  let t = x - 1.0;
+  return log1p(t + sqrt(2.0 * t + t * t));
+}",
+    ),
+    (
+        "atanh_f32",
+        "fn atanh_f32(x: f32) -> f32 {
+  let size = abs(x);
+  if size > 1.0 { return not_a_number(); }
+  let r = select(0.5 * log1p(2.0 * size / (1.0 - size)), infinity(), size == 1.0);
+  return select(r, -r, x < 0.0);
+}",
+    ),
+    // Sine and cosine: the quadrant is taken off in three parts, so that positions far out keep their digits.
+    (
+        "sin_cos",
+        "fn sin_cos(x: f32) -> vec2<f32> {
+  if !(abs(x) < 200000.0) { return vec2<f32>(sin(x), cos(x)); }
+  let n = round(x * 0.6366197723675814);
+  let r = ((x - n * 1.5703125) - n * 4.837512969970703125e-4) - n * 7.54978995489188216e-8;
+  let z = r * r;
+  let s = r + r * z * (-1.6666654611e-1 + z * (8.3321608736e-3 - z * 1.9515295891e-4));
+  let c = 1.0 - 0.5 * z + z * z * (4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5));
+  let q = i32(n) & 3i;
+  let swapped = select(vec2<f32>(s, c), vec2<f32>(c, s), (q & 1i) == 1i);
+  return vec2<f32>(select(swapped.x, -swapped.x, q >= 2i), select(swapped.y, -swapped.y, q == 1i || q == 2i));
+}",
+    ),
+    (
+        "erf_f32",
+        "fn erf_f32(x: f32) -> f32 {
+  if is_nan(x) { return x; }
+  if abs(x) > 4.0 { return select(1.0, -1.0, x < 0.0); }
+  var sum = x;
+  var term = x;
+  var n = 1.0;
+  for (var i = 0; i < 64; i++) {
+    n += 2.0;
+    term *= 2.0 * x * x / n;
+    sum += term;
+    if abs(term) <= abs(sum) * 1e-9 { break; }
+  }
+  return 1.1283791670955126 * exp(-x * x) * sum;
+}",
+    ),
+    (
+        "pow_f32",
+        "fn pow_f32(a: f32, b: f32) -> f32 {
+  if b == 0.0 || a == 1.0 { return 1.0; }
+  if is_nan(a) || is_nan(b) { return not_a_number(); }
+  let whole = b == floor(b);
+  let odd = whole && abs(b) < 16777216.0 && (i32(b) & 1i) != 0i;
+  if a < 0.0 && !whole && !is_infinite(a) { return not_a_number(); }
+  if abs(b) <= 4.0 && whole {
+    var power = 1.0;
+    for (var i = 0; i < i32(abs(b)); i++) { power *= a; }
+    return select(power, 1.0 / power, b < 0.0);
+  }
+  let size = pow(abs(a), b);
+  return select(size, -size, odd && a < 0.0);
+}",
+    ),
+    (
+        "rest_f32",
+        "fn rest_f32(a: f32, b: f32) -> f32 {
+  let rest = a - b * trunc(a / b);
+  return rest;
+}",
+    ),
+];

@@ -1,0 +1,114 @@
+//! Products of few rows with packed rows (matrix-vector), and packed rows as numbers. A group of 64 threads takes four packed rows
+//! at once, so that each activation is read once for all of them; scales multiply once a word.
+//!
+//! Parameters of products: rows, columns, inner size, first word of the result, first activation, stride of rows, words and
+//! groups of a packed row, first word, scale and bias, blocks of columns.
+
+use super::Packed;
+use super::matmul::{Rows, number, packed_bindings};
+use super::source::{Source, THREADS, encoded, param, per_word, words};
+use pteron_tensor::DType;
+
+/// Packed rows of a group.
+pub(crate) const ROWS: u32 = 4;
+
+pub(super) fn text(left: DType, right: Packed, out: DType, subgroups: bool) -> String {
+    let Packed { bits, group, .. } = right;
+    let mut source = Source::new();
+    source.writes("out");
+    source.reads("x", left);
+    packed_bindings(&mut source, right);
+    source.push(&format!("var<workgroup> parts: array<vec4<f32>, {THREADS}>;"));
+    // Codes that are taken at once: those of a word, or of as many words as hold whole codes.
+    let (chunk, chunk_words) = if 32 % bits == 0 { (32 / bits, 1) } else { (32, bits) };
+    let mask = (1u32 << bits) - 1;
+    let mut body = format!(
+        "let m = group / {blocks};\nlet n0 = group % {blocks} * {ROWS}u;\n\
+         var sum = vec4<f32>();\n\
+         for (var c = thread; c < {words} / {chunk_words}u; c += {THREADS}u) {{\n\
+         let x0 = {first} + m * {stride} + c * {chunk}u;\nvar total = 0.0;\n",
+        blocks = param(11),
+        words = param(6),
+        first = param(4),
+        stride = param(5),
+    );
+    for code in 0..chunk {
+        body.push_str(&format!("let v{code} = load_x(x0 + {code}u); total += v{code};\n"));
+    }
+    body.push_str(&format!("let g = c * {chunk}u / {group}u;\n"));
+    for row in 0..ROWS {
+        body.push_str(&format!(
+            "{{ let n = min(n0 + {row}u, {columns} - 1u);\nlet at_word = {first} + n * {words} + c * {chunk_words}u;\n\
+             var dot = 0.0;\n",
+            columns = param(1),
+            first = param(8),
+            words = param(6),
+        ));
+        for word in 0..chunk_words {
+            body.push_str(&format!("let w{word} = w[at_word + {word}u];\n"));
+        }
+        for code in 0..chunk {
+            let (word, shift) = (code * bits / 32, code * bits % 32);
+            let value = if shift + bits <= 32 {
+                format!("(w{word} >> {shift}u) & {mask}u")
+            } else {
+                format!("((w{word} >> {shift}u) | (w{} << {}u)) & {mask}u", word + 1, 32 - shift)
+            };
+            body.push_str(&format!("dot += f32({value}) * v{code};\n"));
+        }
+        body.push_str(&format!(
+            "let s = n * {} + g;\nsum[{row}] += dot * load_scales({} + s) + total * load_biases({} + s); }}\n",
+            param(7),
+            param(9),
+            param(10),
+        ));
+    }
+    body.push_str("}\n");
+    if subgroups {
+        // How many threads run in step is the device's affair: what each of those sums to lies where its first one is.
+        source.push("var<workgroup> firsts: array<u32, 64>;");
+        body.push_str(&format!(
+            "let own = subgroupAdd(sum);\nlet first = subgroupMin(thread);\n\
+             parts[thread] = select(vec4<f32>(), own, thread == first);\n\
+             workgroupBarrier();\n\
+             if thread == 0u {{ var all = vec4<f32>(); for (var i = 0u; i < {THREADS}u; i++) {{ all += parts[i]; }} parts[0] = all; }}\n\
+             workgroupBarrier();\n"
+        ));
+    } else {
+        body.push_str(&format!(
+            "parts[thread] = sum;\nworkgroupBarrier();\n\
+             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
+             if thread < half {{ parts[thread] += parts[thread + half]; }}\nworkgroupBarrier();\n}}\n",
+            THREADS / 2
+        ));
+    }
+    let per = per_word(out);
+    let width = 32 / per;
+    body.push_str(&format!(
+        "let n = n0 + thread * {per}u;\nif thread < {}u && n < {columns} {{\nvar bits = 0u;\n",
+        ROWS / per,
+        columns = param(1)
+    ));
+    for part in 0..per {
+        let value = encoded(out, &format!("parts[0][thread * {per}u + {part}u]"));
+        body.push_str(&format!("bits |= {value} << {}u;\n", part * width));
+    }
+    body.push_str(&format!("out[{} + (m * {} + n) / {per}u] = bits;\n}}", param(3), param(1)));
+    source.main(&body);
+    source.finish()
+}
+
+/// Parameters: elements, first word of the result, elements, words and groups of a row, first word, scale and bias.
+pub(super) fn dequantize(packed: Packed, out: DType) -> String {
+    let mut source = Source::new();
+    source.writes("out");
+    packed_bindings(&mut source, packed);
+    let rows = Rows { words: param(3), groups: param(4), scales: param(6), biases: param(7) };
+    let element = format!(
+        "fn element(e: u32) -> f32 {{\nlet row = e / {0};\nlet column = e % {0};\n{1}}}",
+        param(2),
+        number(packed, "row", "column", &param(5), &rows)
+    );
+    words(&mut source, out, &element);
+    source.finish()
+}

@@ -1,0 +1,202 @@
+//! Kernels: what a pipeline is made of. A [`Kernel`] is a key of dtypes, ranks and kinds; its text is written when a device first
+//! needs it. Sizes, strides and offsets are parameters, so that one kernel serves all sizes and a recorded run all positions.
+
+mod attention;
+mod copy;
+mod functions;
+mod map;
+mod matmul;
+pub(crate) mod matvec;
+mod reduce;
+pub(crate) mod rope;
+mod rows;
+pub(crate) mod source;
+
+pub(crate) use attention::MOST_FEATURES;
+pub(crate) use matmul::TILE;
+pub(crate) use source::{THREADS, per_word};
+
+use pteron_ir::OpKind;
+use pteron_tensor::DType;
+
+/// A kernel. Bindings behind the parameters: what is written, then what is read, in the order of the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Each element from the elements at the same place.
+    Map {
+        /// What is computed.
+        kind: OpKind,
+        /// Which form of it.
+        form: u8,
+        /// Of the operands.
+        inputs: Vec<DType>,
+        /// In what it is computed.
+        work: DType,
+        /// Of the result.
+        out: DType,
+        /// Axes of the operands; without any, all lie as the result does.
+        rank: u32,
+    },
+    /// Elements of so many bytes from strides to strides.
+    Copy {
+        /// Bytes of an element.
+        size: u32,
+        /// Axes.
+        rank: u32,
+    },
+    /// Elements picked by index tensors.
+    Pick {
+        /// Of the elements.
+        dtype: DType,
+        /// Of the index tensors.
+        indices: Vec<DType>,
+        /// Axes of the result.
+        rank: u32,
+    },
+    /// Rows placed by indices, the later over the earlier.
+    Place {
+        /// Bytes of an element.
+        size: u32,
+        /// Of the indices.
+        indices: DType,
+        /// Axes of what is placed, but for the one that is indexed.
+        rank: u32,
+    },
+    /// Axes folded to one element.
+    Reduce {
+        /// How.
+        kind: OpKind,
+        /// Of the operand.
+        input: DType,
+        /// Of the result.
+        out: DType,
+        /// Axes that stay.
+        kept: u32,
+        /// Axes that are folded.
+        folded: u32,
+    },
+    /// Rows to rows: softmax and norms.
+    Rows {
+        /// How.
+        kind: OpKind,
+        /// Of the rows.
+        input: DType,
+        /// Of the result.
+        out: DType,
+        /// Of a factor by feature.
+        weight: Option<DType>,
+        /// Of what is added by feature.
+        bias: Option<DType>,
+        /// Axes of the rows' places.
+        rank: u32,
+    },
+    /// Rotary position embedding.
+    Rope {
+        /// Of the operand and the result.
+        dtype: DType,
+        /// Of the periods.
+        freqs: Option<DType>,
+        /// Of offsets that lie in a tensor.
+        offsets: Option<DType>,
+        /// Whether pairs lie side by side.
+        traditional: bool,
+        /// Axes.
+        rank: u32,
+    },
+    /// Products of matrices in tiles.
+    Matmul {
+        /// Of the left operand.
+        left: DType,
+        /// The right operand.
+        right: Right,
+        /// Of the result.
+        out: DType,
+        /// Of what is added.
+        bias: Option<DType>,
+        /// Axes of batches.
+        batch: u32,
+    },
+    /// Products of few rows with a quantised matrix.
+    Matvec {
+        /// Of the rows.
+        left: DType,
+        /// The matrix.
+        right: Packed,
+        /// Of the result.
+        out: DType,
+        /// Whether sums run over subgroups.
+        subgroups: bool,
+    },
+    /// The numbers that packed rows stand for.
+    Dequantize {
+        /// The rows.
+        packed: Packed,
+        /// Of the result.
+        out: DType,
+    },
+    /// Attention of each query over keys and values.
+    Attention {
+        /// Of queries.
+        q: DType,
+        /// Of keys and values.
+        kv: DType,
+        /// Of a mask.
+        mask: Option<DType>,
+        /// Of the result.
+        out: DType,
+    },
+}
+
+/// The right operand of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Right {
+    /// Elements with strides.
+    Dense(DType),
+    /// Packed rows; each is a column of the matrix, or, not transposed, a row.
+    Packed {
+        /// How.
+        packed: Packed,
+        /// Whether rows are columns.
+        transposed: bool,
+    },
+}
+
+/// Codes in rows of words with a scale and a bias (zero point) a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packed {
+    /// Of a code.
+    pub bits: u32,
+    /// Codes of a group.
+    pub group: u32,
+    /// Of scales and biases.
+    pub dtype: DType,
+}
+
+impl Kernel {
+    /// Its text; the entry point is `main`.
+    pub fn wgsl(&self) -> String {
+        match self {
+            Kernel::Map { kind, form, inputs, work, out, rank } => {
+                map::text(*kind, *form, inputs, *work, *out, *rank)
+            }
+            Kernel::Copy { size, rank } => copy::text(*size, *rank),
+            Kernel::Pick { dtype, indices, rank } => copy::pick(*dtype, indices, *rank),
+            Kernel::Place { size, indices, rank } => copy::place(*size, *indices, *rank),
+            Kernel::Reduce { kind, input, out, kept, folded } => {
+                reduce::text(*kind, *input, *out, *kept, *folded)
+            }
+            Kernel::Rows { kind, input, out, weight, bias, rank } => {
+                rows::text(*kind, (*input, *out), *weight, *bias, *rank)
+            }
+            Kernel::Rope { dtype, freqs, offsets, traditional, rank } => {
+                rope::text(*dtype, *freqs, *offsets, *traditional, *rank)
+            }
+            Kernel::Matmul { left, right, out, bias, batch } => {
+                matmul::text(*left, *right, *out, *bias, *batch)
+            }
+            Kernel::Matvec { left, right, out, subgroups } => matvec::text(*left, *right, *out, *subgroups),
+            Kernel::Dequantize { packed, out } => matvec::dequantize(*packed, *out),
+            Kernel::Attention { q, kv, mask, out } => attention::text(*q, *kv, *mask, *out),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Ops as dispatches. Shapes and numbers are known here: every function is given views and emits what writes its result, which
+//! lies without gaps from a word on.
+
+mod attention;
+mod elementwise;
+mod index;
+mod linear;
+mod reduce;
+mod shape;
+
+pub(crate) use attention::{Ring, Turns, attend, rope, sdpa};
+pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
+pub(crate) use index::{index_copy, pick_along, pick_slices};
+pub(crate) use linear::{addmm, dequantize, quantized_matmul};
+pub(crate) use reduce::{reduce, rows};
+pub(crate) use shape::{copy, expanded, join, pad};
+
+use crate::dispatch::{BINDING_ALIGNMENT, Dispatch, Operand, Region, View};
+use crate::features::Features;
+use crate::kernel::Kernel;
+use pteron_plan::{Access, Layout, Storage};
+use pteron_tensor::DType;
+
+/// Numbers of scratch begin behind those of a plan's own memory.
+const SCRATCH: usize = 1 << 32;
+
+/// Where dispatches go, and memory that steps need besides what the plan gave them.
+pub(crate) struct Lowering {
+    pub(crate) features: Features,
+    pub(crate) dispatches: Vec<Dispatch>,
+    /// The step that is lowered.
+    pub(crate) step: usize,
+    /// Where the next scratch begins in the arena, behind what the plan has placed.
+    pub(crate) next: usize,
+    /// Whether kernels see parts of the arena, because it is larger than what they may see.
+    pub(crate) windowed: bool,
+    scratches: usize,
+}
+
+impl Lowering {
+    pub(crate) fn new(features: Features, arena_bytes: usize) -> Lowering {
+        let windowed = arena_bytes as u64 > features.max_binding / 2;
+        let next = arena_bytes.next_multiple_of(BINDING_ALIGNMENT);
+        Lowering { features, dispatches: Vec::new(), step: 0, next, windowed, scratches: 0 }
+    }
+
+    /// Memory behind the plan's.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
+        let at = self.next;
+        self.next = at.saturating_add(bytes).next_multiple_of(BINDING_ALIGNMENT);
+        at
+    }
+
+    /// A tensor for the time of this step.
+    pub(crate) fn scratch(&mut self, dtype: DType, sizes: &[usize]) -> View {
+        let layout = Layout::row_major(sizes).unwrap_or(Layout::SCALAR);
+        let offset = self.reserve(layout.len() * dtype.size());
+        self.scratches += 1;
+        let storage = Storage::Heap(SCRATCH + self.scratches);
+        View { region: Region::Arena, offset, dtype, layout, storage }
+    }
+
+    /// A view without gaps that begins at a word: the same, or a copy.
+    pub(crate) fn plain(&mut self, view: View) -> View {
+        if view.is_plain() {
+            return view;
+        }
+        let copied = self.scratch(view.dtype, view.sizes());
+        copy(self, copied, view, true);
+        copied
+    }
+
+    /// What rows of so many elements are written to: the result itself where they are whole words, else numbers of 32 bits that
+    /// [`Lowering::settle`] rounds.
+    pub(crate) fn row_target(&mut self, out: View, row: usize) -> View {
+        let per = crate::kernel::per_word(out.dtype) as usize;
+        if row.is_multiple_of(per) { out } else { self.scratch(DType::F32, out.sizes()) }
+    }
+
+    pub(crate) fn settle(&mut self, target: View, out: View) {
+        if (target.offset, target.dtype) != (out.offset, out.dtype) {
+            cast(self, out, target);
+        }
+    }
+
+    /// Where the part of a region begins that a kernel sees for a view.
+    fn base(&self, view: &View) -> usize {
+        if !self.windowed || view.region != Region::Arena {
+            return 0;
+        }
+        let below = view.layout.sizes().iter().zip(view.layout.strides());
+        let below: isize = below.map(|(&size, &stride)| (size.max(1) - 1) as isize * stride.min(0)).sum();
+        let lowest = view.offset.saturating_add_signed(below * view.dtype.size() as isize);
+        lowest / BINDING_ALIGNMENT * BINDING_ALIGNMENT
+    }
+
+    /// A view's first element, counted from where its kernel begins to see.
+    pub(crate) fn first(&self, view: &View) -> u32 {
+        ((view.offset - self.base(view)) / view.dtype.size()) as u32
+    }
+
+    /// The same in words.
+    pub(crate) fn first_word(&self, view: &View) -> u32 {
+        ((view.offset - self.base(view)) / 4) as u32
+    }
+
+    /// Appends a dispatch that writes `out`; with `faults`, one that may say that an index is outside its axis.
+    pub(crate) fn emit(
+        &mut self,
+        kernel: Kernel,
+        out: &View,
+        reads: &[View],
+        faults: bool,
+        params: Vec<u32>,
+        groups: usize,
+    ) {
+        let operand = |view: &View| Operand { region: view.region, base: self.base(view) };
+        let mut operands = vec![operand(out)];
+        operands.extend(reads.iter().map(operand));
+        if faults {
+            operands.push(Operand { region: Region::Faults, base: 0 });
+        }
+        let access = Access {
+            reads: reads.iter().map(|view| view.storage).collect(),
+            writes: vec![out.storage],
+            has_effect: false,
+        };
+        let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+        if groups > 0 {
+            self.dispatches.push(Dispatch { kernel, operands, params, groups, access, step: self.step });
+        }
+    }
+
+    /// The number by which a dispatch of this step says that an index was wrong.
+    pub(crate) fn fault(&self) -> u32 {
+        self.step as u32 + 1
+    }
+}
+
+/// An axis counted from the front; a tensor of rank 0 counts as one element along axis 0.
+pub(crate) fn axis_of(axis: i32, rank: usize) -> usize {
+    let axis = if axis < 0 { i64::from(axis) + rank.max(1) as i64 } else { axis.into() };
+    usize::try_from(axis).unwrap_or(0)
+}
+
+/// Axes of equal sizes with strides by operand: those that step together are one.
+pub(crate) struct Axes {
+    pub(crate) sizes: Vec<usize>,
+    /// By operand.
+    pub(crate) strides: Vec<Vec<isize>>,
+}
+
+impl Axes {
+    pub(crate) fn of(sizes: &[usize], operands: &[&[isize]]) -> Axes {
+        let mut axes = Axes { sizes: Vec::new(), strides: vec![Vec::new(); operands.len()] };
+        for (axis, &size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
+            let together =
+                axes.sizes.last().is_some()
+                    && axes.strides.iter().zip(operands).all(|(own, operand)| {
+                        own.last().copied() == operand[axis].checked_mul(size as isize)
+                    });
+            if together {
+                if let Some(last) = axes.sizes.last_mut() {
+                    *last *= size;
+                }
+            } else {
+                axes.sizes.push(size);
+            }
+            for (own, operand) in axes.strides.iter_mut().zip(operands) {
+                match own.last_mut() {
+                    Some(last) if together => *last = operand[axis],
+                    _ => own.push(operand[axis]),
+                }
+            }
+        }
+        axes
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.sizes.len() as u32
+    }
+
+    /// Sizes, then by operand its first element and its strides.
+    pub(crate) fn push(&self, params: &mut Vec<u32>, firsts: &[u32]) {
+        params.extend(self.sizes.iter().map(|&size| size as u32));
+        for (&first, strides) in firsts.iter().zip(&self.strides) {
+            params.push(first);
+            params.extend(strides.iter().map(|&stride| stride as i32 as u32));
+        }
+    }
+}
+
+/// Groups of threads for so many threads.
+pub(crate) fn groups(threads: usize) -> usize {
+    threads.div_ceil(crate::kernel::THREADS as usize)
+}

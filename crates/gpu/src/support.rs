@@ -1,0 +1,231 @@
+//! Which ops have kernels: said of every node when a program is loaded, so that what has none runs elsewhere.
+
+use crate::features::Features;
+use crate::kernel::MOST_FEATURES;
+use pteron_ir::op::IndexArg;
+use pteron_ir::{Op, OpKind, Ssa, TensorType, Type, TypeSource, ValueId};
+use pteron_tensor::DType;
+
+/// The most axes of a tensor in a kernel.
+const MOST_AXES: usize = 8;
+
+/// Whether an op folds axes to one element.
+pub(crate) fn is_reduction(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Sum
+            | OpKind::Mean
+            | OpKind::Prod
+            | OpKind::Max
+            | OpKind::Min
+            | OpKind::Any
+            | OpKind::All
+            | OpKind::Var
+            | OpKind::Std
+            | OpKind::LogSumExp
+            | OpKind::Argmax
+            | OpKind::Argmin
+    )
+}
+
+/// Whether an op has kernels on a device of these features; else why not.
+pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Result<(), &'static str> {
+    let tensor = |value: ValueId| match types.type_of(value) {
+        Some(Type::Tensor(tensor)) => Some(tensor),
+        _ => None,
+    };
+    let (mut wide, mut deep, mut double) = (false, false, false);
+    op.for_each_tensor(|value| {
+        if let Some(ty) = tensor(value) {
+            wide |= ty.dtype.size() == 8;
+            double |= ty.dtype == DType::F64;
+            deep |= ty.shape.len() > MOST_AXES;
+        }
+    });
+    let makes = match op {
+        Op::AsType { scalar_type, .. } | Op::Full { scalar_type, .. } | Op::Tri { scalar_type, .. } => {
+            Some(*scalar_type)
+        }
+        Op::FullLike { scalar_type, .. } | Op::ARange { scalar_type, .. } => *scalar_type,
+        _ => None,
+    };
+    wide |= makes.is_some_and(|dtype| dtype.size() == 8);
+    double |= makes == Some(DType::F64);
+    if double {
+        return Err("it has no kernels for f64");
+    }
+    if deep {
+        return Err("a tensor has more axes than its kernels know");
+    }
+    let by_index = matches!(
+        op,
+        Op::Take { .. }
+            | Op::TakeAlongAxis { .. }
+            | Op::Gather { .. }
+            | Op::IndexCopy { .. }
+            | Op::ItemInt { .. }
+    );
+    if wide && !features.int64 && !by_index && !is_view(op) {
+        return Err("the device has no integers of 64 bits");
+    }
+    let float = |value: ValueId| tensor(value).is_some_and(|ty| ty.dtype.is_float());
+    match op {
+        Op::Noop {} | Op::ItemInt { .. } | Op::SymSize { .. } => Ok(()),
+        Op::AddInt { .. } | Op::SubtractInt { .. } | Op::MultiplyInt { .. } => Ok(()),
+        Op::FloorDivideInt { .. } | Op::ModInt { .. } => Ok(()),
+        // Far from zero, where integers go, no device's sine has a digit that is right.
+        Op::Sin { x } | Op::Cos { x } if !float(*x) => Err("it has no kernel for integers"),
+        _ if is_view(op) || is_elementwise(op.kind()) || is_reduction(op.kind()) => Ok(()),
+        Op::Round { x, decimals } if *decimals == 0 || !float(*x) && *decimals > 0 => Ok(()),
+        Op::Power { a, b } if float(*a) && float(*b) => Ok(()),
+        Op::Full { .. } | Op::FullLike { .. } | Op::ARange { .. } => Ok(()),
+        Op::Tri { .. } | Op::Tril { .. } | Op::Triu { .. } => Ok(()),
+        Op::Concatenate { .. } | Op::Stack { .. } | Op::Tile { .. } | Op::Repeat { .. } => Ok(()),
+        Op::AsStrided { .. } | Op::SliceUpdate { .. } => Ok(()),
+        Op::Pad { mode, .. } if mode == "constant" => Ok(()),
+        Op::Take { index: IndexArg::Tensor(index), .. } if tensor(*index).is_some_and(is_index) => Ok(()),
+        Op::Take { index: IndexArg::Literal(_) | IndexArg::Value(_), .. } => Ok(()),
+        Op::TakeAlongAxis { indices, .. } if tensor(*indices).is_some_and(is_index) => Ok(()),
+        Op::IndexCopy { indices, .. } if tensor(*indices).is_some_and(is_index) => Ok(()),
+        Op::Gather { indices, .. } if indices.len() <= 2 && !indices.is_empty() => {
+            match indices.iter().all(|&index| tensor(index).is_some_and(is_index)) {
+                true => Ok(()),
+                false => Err("indices of this dtype have no kernel"),
+            }
+        }
+        Op::Softmax { x, .. } | Op::RMSNorm { x, .. } | Op::LayerNorm { x, .. } | Op::Rope { x, .. }
+            if float(*x) =>
+        {
+            Ok(())
+        }
+        Op::Addmm { .. } => Ok(()),
+        Op::QuantizedMatmul { w, scales, biases, group_size, bits, mode, .. } => {
+            let flat = tensor(*w).is_some_and(|ty| ty.shape.len() == 2);
+            match flat && is_affine(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) {
+                true => Ok(()),
+                false => Err("this form of quantised weights has no kernel"),
+            }
+        }
+        Op::Dequantize { scales, biases, group_size, bits, mode, global_scale: None, .. }
+            if is_affine(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) =>
+        {
+            Ok(())
+        }
+        Op::Sdpa { q, k, v, .. } => {
+            let fits = |value: ValueId| {
+                tensor(value)
+                    .and_then(|ty| ty.shape.last()?.as_known())
+                    .is_some_and(|size| size <= MOST_FEATURES as i64)
+            };
+            let same = tensor(*k).map(|ty| ty.dtype) == tensor(*v).map(|ty| ty.dtype);
+            match same && [*q, *k, *v].into_iter().all(fits) {
+                true => Ok(()),
+                false => Err("heads of this size have no kernel"),
+            }
+        }
+        Op::UpdateAndAttend { q, k, v, layer_id: Some(_), scale: Some(_), .. } => {
+            let fits = |value: ValueId| {
+                tensor(value)
+                    .and_then(|ty| ty.shape.last()?.as_known())
+                    .is_some_and(|size| size <= MOST_FEATURES as i64)
+            };
+            match [*q, *k, *v].into_iter().all(fits) {
+                true => Ok(()),
+                false => Err("heads of this size have no kernel"),
+            }
+        }
+        _ => Err("it has no kernel"),
+    }
+}
+
+fn is_index(ty: &TensorType) -> bool {
+    ty.dtype.is_int()
+}
+
+/// Codes of 2 to 8 bits with a scale and a bias of one dtype a group, in groups that hold whole words of codes.
+fn is_affine(
+    scales: Option<&TensorType>,
+    biases: Option<&TensorType>,
+    group: i32,
+    bits: i32,
+    mode: &str,
+) -> bool {
+    let (Some(scales), Some(biases)) = (scales, biases) else { return false };
+    mode == "affine"
+        && matches!(bits, 2..=6 | 8)
+        && matches!(group, 32 | 64 | 128)
+        && scales.dtype == biases.dtype
+        && scales.dtype.is_float()
+}
+
+fn is_view(op: &Op<Ssa>) -> bool {
+    matches!(
+        op,
+        Op::IdCopy { .. }
+            | Op::ExpandDims { .. }
+            | Op::Squeeze { .. }
+            | Op::Transpose { .. }
+            | Op::BroadcastTo { .. }
+            | Op::Slice { .. }
+            | Op::Split { .. }
+            | Op::Flip { .. }
+            | Op::Reshape { .. }
+            | Op::Contiguous { .. }
+    )
+}
+
+fn is_elementwise(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::AsType
+            | OpKind::Abs
+            | OpKind::Neg
+            | OpKind::Square
+            | OpKind::Sign
+            | OpKind::Floor
+            | OpKind::Ceil
+            | OpKind::Trunc
+            | OpKind::Gelu
+            | OpKind::Silu
+            | OpKind::Sigmoid
+            | OpKind::Tanh
+            | OpKind::Erf
+            | OpKind::Exp
+            | OpKind::Expm1
+            | OpKind::Log
+            | OpKind::Log2
+            | OpKind::Log10
+            | OpKind::Log1p
+            | OpKind::Sqrt
+            | OpKind::Rsqrt
+            | OpKind::Reciprocal
+            | OpKind::Sin
+            | OpKind::Cos
+            | OpKind::Sinh
+            | OpKind::Cosh
+            | OpKind::Arcsinh
+            | OpKind::Arccosh
+            | OpKind::Arctanh
+            | OpKind::LogicalNot
+            | OpKind::BitwiseInvert
+            | OpKind::Add
+            | OpKind::Subtract
+            | OpKind::Multiply
+            | OpKind::Divide
+            | OpKind::Maximum
+            | OpKind::Minimum
+            | OpKind::Less
+            | OpKind::LessEqual
+            | OpKind::Greater
+            | OpKind::GreaterEqual
+            | OpKind::Equal
+            | OpKind::NotEqual
+            | OpKind::LogicalAnd
+            | OpKind::LogicalOr
+            | OpKind::BitwiseAnd
+            | OpKind::BitwiseOr
+            | OpKind::BitwiseXor
+            | OpKind::Where
+            | OpKind::Clip
+    )
+}

@@ -1,0 +1,539 @@
+//! A call of a planned graph: its steps with the numbers of this call, turned into dispatches one by one. Sizes and positions are
+//! computed here, on the host; where a number lies in what the device has computed, the walk pauses until it is read.
+
+use crate::dispatch::{Cached, Dispatch, Region, View};
+use crate::features::Features;
+use crate::lower::{self, Lowering, Ring, axis_of};
+use crate::steps::{Planned, StepNode};
+use pteron_ir::op::{IntArg, ResultKind};
+use pteron_ir::{Dim, Graph, Node, Op, RuleError, Symbols, TensorType, Type, TypeSource, ValueId, infer};
+use pteron_plan::{Layout, Storage, arithmetic};
+use pteron_tensor::{DType, Scalar};
+use std::sync::Arc;
+
+mod compute;
+
+/// What a call is given, or what a constant or buffer is.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// A tensor.
+    Tensor {
+        /// Its element type.
+        dtype: DType,
+        /// Its dims.
+        sizes: Vec<usize>,
+        /// Where it begins in its region.
+        offset: usize,
+        /// Its first element, where that is an integer that the host knows.
+        first: Option<i64>,
+    },
+    /// A number.
+    Number(Scalar),
+}
+
+/// What goes into the off-graph cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// The layer.
+    pub layer: usize,
+    /// Where the first row goes.
+    pub position: i64,
+    /// How many rows.
+    pub length: usize,
+    /// Heads of keys and values.
+    pub heads: usize,
+    /// Features of a head.
+    pub features: usize,
+    /// Of the keys.
+    pub dtype: DType,
+}
+
+/// How a layer of the cache lies in memory once there is room for what is written: by head, rows of features.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheView {
+    /// What is stored.
+    pub dtype: DType,
+    /// Rows of a head that there is memory for.
+    pub rows: usize,
+    /// Slots of a ring; 0 where rows lie in the order of positions.
+    pub slots: usize,
+    /// The first position that any query sees.
+    pub first: usize,
+    /// Positions that a query sees; 0 where that has no bound.
+    pub window: usize,
+}
+
+/// A number or a tensor of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Datum {
+    /// A tensor.
+    Tensor(View),
+    /// A number.
+    Number(Scalar),
+}
+
+/// Why a walk stands still.
+#[derive(Debug)]
+pub enum Pause {
+    /// It needs the first element of a view as an integer: [`Walk::give`] it.
+    Read(View),
+    /// There is no room yet for what goes into the cache: [`Walk::admit`] it.
+    Admit(Written),
+    /// A step has been lowered, and somebody wants its results.
+    Step(Vec<Datum>),
+    /// All steps are lowered.
+    Done,
+}
+
+/// What is wrong with a step.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkError {
+    /// Its rule refuses what it is given.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+    /// More bytes than a tensor may have.
+    #[error("a result of {0} bytes is too large")]
+    Large(u64),
+    /// Anything else.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T, WalkError> {
+    Err(WalkError::Invalid(message.into()))
+}
+
+struct Table(Vec<Option<Type>>);
+
+impl TypeSource for Table {
+    fn type_of(&self, value: ValueId) -> Option<&Type> {
+        self.0.get(value.0 as usize)?.as_ref()
+    }
+}
+
+/// What a walk has paused for.
+enum Waiting {
+    /// A number of the run.
+    Number(ValueId),
+    /// The first element of a tensor.
+    First(ValueId),
+}
+
+/// A call under way.
+pub struct Walk<'a> {
+    graph: &'a Graph,
+    planned: &'a Planned,
+    values: Vec<Option<Datum>>,
+    types: Table,
+    /// By value: the first element of a tensor of integers, where the host knows it.
+    firsts: Vec<Option<i64>>,
+    lowering: Lowering,
+    next: usize,
+    waiting: Option<Waiting>,
+    admitted: Option<CacheView>,
+    /// Whether every step's results are wanted.
+    traced: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins a call. `constants` and `buffers` are by number; all of a plan's own sizes hold for the inputs.
+    pub fn new(
+        (graph, planned): (&'a Graph, &'a Planned),
+        inputs: &[Given],
+        constants: &[Given],
+        buffers: &[Given],
+        (features, traced): (Features, bool),
+    ) -> Result<Walk<'a>, WalkError> {
+        let count = graph.values.len();
+        let mut walk = Walk {
+            graph,
+            planned,
+            values: vec![None; count],
+            types: Table(vec![None; count]),
+            firsts: vec![None; count],
+            lowering: Lowering::new(features, planned.plan.arena_bytes),
+            next: 0,
+            waiting: None,
+            admitted: None,
+            traced,
+        };
+        for &(value, number) in &planned.plan.numbers {
+            walk.set_number(value, Scalar::Int(number));
+        }
+        for (at, (input, given)) in graph.inputs.iter().zip(inputs).enumerate() {
+            walk.enter(input.value, given, (Region::Inputs, Storage::Input(at)))?;
+        }
+        for (at, (constant, given)) in graph.constants.iter().zip(constants).enumerate() {
+            walk.enter(constant.value, given, (Region::Constant(at), Storage::Constant(at)))?;
+        }
+        for (at, (buffer, given)) in graph.buffers.iter().zip(buffers).enumerate() {
+            walk.enter(buffer.value, given, (Region::Buffer(at), Storage::Buffer(at)))?;
+        }
+        Ok(walk)
+    }
+
+    fn enter(
+        &mut self,
+        value: ValueId,
+        given: &Given,
+        (region, storage): (Region, Storage),
+    ) -> Result<(), WalkError> {
+        match given {
+            Given::Number(number) => self.set_number(value, *number),
+            Given::Tensor { dtype, sizes, offset, first } => {
+                let Some(layout) = Layout::row_major(sizes) else { return invalid("too many axes") };
+                let view = View { region, offset: *offset, dtype: *dtype, layout, storage };
+                self.set_tensor(value, view);
+                self.firsts[value.0 as usize] = *first;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_number(&mut self, value: ValueId, number: Scalar) {
+        let at = value.0 as usize;
+        self.values[at] = Some(Datum::Number(number));
+        self.types.0[at] = Some(match number {
+            Scalar::Int(number) => Type::Int(Dim::known(number)),
+            Scalar::Float(_) => Type::Float,
+            Scalar::Bool(_) => Type::Bool,
+        });
+    }
+
+    fn set_tensor(&mut self, value: ValueId, view: View) {
+        let at = value.0 as usize;
+        self.types.0[at] = Some(Type::Tensor(TensorType::known(view.dtype, view.sizes())));
+        self.values[at] = Some(Datum::Tensor(view));
+    }
+
+    /// The number of the step at hand.
+    pub fn step(&self) -> usize {
+        self.next.saturating_sub(1)
+    }
+
+    /// The node of a step.
+    pub fn node(&self, step: usize) -> Option<&Arc<Node>> {
+        match self.planned.steps.get(step)? {
+            StepNode::Run { node, .. } => Some(node),
+            StepNode::Refused(_) => None,
+        }
+    }
+
+    /// Bytes of the arena that this call needs so far.
+    pub fn arena_bytes(&self) -> usize {
+        self.lowering.next
+    }
+
+    /// What was lowered since this was last asked.
+    pub fn take(&mut self) -> Vec<Dispatch> {
+        std::mem::take(&mut self.lowering.dispatches)
+    }
+
+    /// The shape of an operand, for estimates of work.
+    pub fn sizes_of(&self, value: ValueId) -> &[usize] {
+        match self.values.get(value.0 as usize) {
+            Some(Some(Datum::Tensor(view))) => view.sizes(),
+            _ => &[],
+        }
+    }
+
+    /// The number that it paused for.
+    pub fn give(&mut self, number: i64) {
+        match self.waiting.take() {
+            Some(Waiting::Number(value)) => match i32::try_from(number) {
+                Ok(number) => self.set_number(value, Scalar::Int(number.into())),
+                // Left unset: whoever reads it says so.
+                Err(_) => self.values[value.0 as usize] = None,
+            },
+            Some(Waiting::First(value)) => self.firsts[value.0 as usize] = Some(number),
+            None => {}
+        }
+    }
+
+    /// How the layer lies that it paused for.
+    pub fn admit(&mut self, view: CacheView) {
+        self.admitted = Some(view);
+    }
+
+    /// Goes on to the next pause.
+    pub fn advance(&mut self) -> Result<Pause, WalkError> {
+        while let Some(step) = self.planned.steps.get(self.next) {
+            self.lowering.step = self.next;
+            let (node, in_place) = match step {
+                StepNode::Refused(error) => {
+                    self.next += 1;
+                    return Err(error.clone().into());
+                }
+                StepNode::Run { node, in_place } => (node.clone(), *in_place),
+            };
+            let paused = match self.admitted.take() {
+                Some(view) => {
+                    self.next += 1;
+                    self.attend(&node, view)?;
+                    None
+                }
+                None => {
+                    self.next += 1;
+                    self.one(&node, in_place)?
+                }
+            };
+            match paused {
+                Some(Pause::Admit(written)) => {
+                    self.next -= 1;
+                    return Ok(Pause::Admit(written));
+                }
+                Some(pause) => return Ok(pause),
+                None if self.traced => {
+                    let results = node.results.iter().filter_map(|value| self.values[value.0 as usize]);
+                    return Ok(Pause::Step(results.collect()));
+                }
+                None => {}
+            }
+        }
+        Ok(Pause::Done)
+    }
+
+    /// Writes keys and values into the cache, and attends over it.
+    fn attend(&mut self, node: &Node, cache: CacheView) -> Result<(), WalkError> {
+        let Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } = &node.op else {
+            return invalid("no cache is asked for");
+        };
+        let out = self.own(node)?;
+        let (q, k, v) = (self.tensor(*q)?, self.tensor(*k)?, self.tensor(*v)?);
+        let layer = layer_id.and_then(|layer| usize::try_from(layer).ok()).unwrap_or(0);
+        let start = self.first_of(*position).and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
+        let &[_, heads, length, features] = k.sizes() else { return invalid("keys need four axes") };
+        let Some(layout) = Layout::row_major(&[1, heads, cache.rows, features]) else {
+            return invalid("too many axes");
+        };
+        let part = |values: bool| View {
+            region: Region::Cache(Cached { layer, values }),
+            offset: 0,
+            dtype: cache.dtype,
+            layout,
+            storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
+        };
+        let on = &mut self.lowering;
+        for (target, rows) in [(part(false), k), (part(true), v)] {
+            let rows = if rows.dtype == cache.dtype {
+                rows
+            } else {
+                let converted = on.scratch(cache.dtype, rows.sizes());
+                lower::cast(on, converted, rows);
+                converted
+            };
+            // A ring goes round once at most in a write.
+            let mut done = 0;
+            while done < length {
+                let slot = if cache.slots > 0 { (start + done) % cache.slots } else { start + done };
+                let room = if cache.slots > 0 { cache.slots - slot } else { length };
+                let count = room.min(length - done);
+                let slice = |view: View, start: usize| {
+                    let range = pteron_ir::rules::SliceRange { start, step: 1, count };
+                    view.layout.slice(2, range).map(|(moved, layout)| view.with(layout).moved(moved))
+                };
+                if let (Some(to), Some(from)) = (slice(target, slot), slice(rows, done)) {
+                    lower::copy(on, to, from, false);
+                }
+                done += count;
+            }
+        }
+        let ring = Ring { slots: cache.slots, first: cache.first, window: cache.window };
+        let keys = start + length - cache.first;
+        let scale = scale.unwrap_or(1.0);
+        let attended = lower::attend(on, out, [q, part(false), part(true)], None, (scale, true, keys), ring);
+        attended.ok_or_else(|| WalkError::Invalid("queries need four axes".into()))?;
+        self.set_tensor(node.results[0], out);
+        Ok(())
+    }
+
+    fn tensor(&self, value: ValueId) -> Result<View, WalkError> {
+        match self.values.get(value.0 as usize) {
+            Some(Some(Datum::Tensor(view))) => Ok(*view),
+            _ => invalid(format!("%{} is no tensor here", value.0)),
+        }
+    }
+
+    fn maybe(&self, value: Option<ValueId>) -> Result<Option<View>, WalkError> {
+        value.map(|value| self.tensor(value)).transpose()
+    }
+
+    fn scalar(&self, value: ValueId) -> Result<Scalar, WalkError> {
+        match self.values.get(value.0 as usize) {
+            Some(Some(Datum::Number(number))) => Ok(*number),
+            _ => invalid(format!("%{} is no number of 32 bits here", value.0)),
+        }
+    }
+
+    fn int(&self, argument: &IntArg<ValueId>) -> Result<i64, WalkError> {
+        match argument {
+            IntArg::Literal(number) => Ok(*number),
+            IntArg::Value(value) => match self.scalar(*value)? {
+                Scalar::Int(number) => Ok(number),
+                Scalar::Bool(truth) => Ok(truth.into()),
+                Scalar::Float(_) => invalid(format!("%{} is no integer", value.0)),
+            },
+        }
+    }
+
+    fn first_of(&self, value: ValueId) -> Option<i64> {
+        self.firsts.get(value.0 as usize).copied().flatten()
+    }
+
+    /// Memory for the one result of a node, of the type that its rule gives.
+    fn own(&mut self, node: &Node) -> Result<View, WalkError> {
+        let types = infer(&node.op, &self.types, &mut Symbols::default())?;
+        let (Some(Type::Tensor(ty)), Some(&value)) = (types.first(), node.results.first()) else {
+            return invalid("the op gives no tensor");
+        };
+        self.placed(value, ty)
+    }
+
+    fn placed(&mut self, value: ValueId, ty: &TensorType) -> Result<View, WalkError> {
+        let Some(sizes) = ty.known_shape() else { return invalid("the size of a result is not known") };
+        let Some(layout) = Layout::row_major(&sizes) else { return invalid("too many axes") };
+        let bytes = layout.len().saturating_mul(ty.dtype.size());
+        if bytes as u64 > self.lowering.features.max_binding || layout.len() > i32::MAX as usize {
+            return invalid(format!(
+                "a result of {bytes} bytes is more than a kernel of this device can see"
+            ));
+        }
+        let storage = self.planned.plan.storage_of(value);
+        let offset = match storage {
+            Storage::Arena { offset, bytes: room } if bytes <= room => offset,
+            _ => self.lowering.reserve(bytes),
+        };
+        Ok(View { region: Region::Arena, offset, dtype: ty.dtype, layout, storage })
+    }
+
+    /// One step that needs no cache.
+    fn one(&mut self, node: &Node, in_place: bool) -> Result<Option<Pause>, WalkError> {
+        if node.op.spec().result.kind == ResultKind::Scalar {
+            return self.number(node);
+        }
+        if let Op::UpdateAndAttend { k, position, layer_id, .. } = &node.op {
+            let (k, Some(&layer)) = (self.tensor(*k)?, layer_id.as_ref()) else {
+                return invalid("the node has no layer");
+            };
+            let Some(start) = self.first_of(*position) else {
+                // Read, then asked for again.
+                let view = self.tensor(*position)?;
+                self.next -= 1;
+                self.waiting = Some(Waiting::First(*position));
+                return Ok(Some(Pause::Read(view)));
+            };
+            let &[1, heads, length, features] = k.sizes() else {
+                return invalid(format!("keys {:?} of a cache", k.sizes()));
+            };
+            infer(&node.op, &self.types, &mut Symbols::default())?;
+            let Ok(layer) = usize::try_from(layer) else { return invalid("the layer is negative") };
+            let written = Written { layer, position: start, length, heads, features, dtype: k.dtype };
+            return Ok(Some(Pause::Admit(written)));
+        }
+        self.compute(node, in_place)?;
+        Ok(None)
+    }
+
+    /// A number of the host, or one to be read.
+    fn number(&mut self, node: &Node) -> Result<Option<Pause>, WalkError> {
+        let &[result] = node.results.as_slice() else { return invalid("one number is given") };
+        let number = match &node.op {
+            Op::ItemInt { x } => {
+                let view = self.tensor(*x)?;
+                if view.layout.len() != 1 {
+                    return invalid(format!("{} elements where one is needed", view.layout.len()));
+                }
+                match self.first_of(*x) {
+                    Some(first) => first,
+                    None => {
+                        self.waiting = Some(Waiting::Number(result));
+                        return Ok(Some(Pause::Read(view)));
+                    }
+                }
+            }
+            Op::SymSize { a, dim } => {
+                let view = self.tensor(*a)?;
+                let size = view.sizes().get(axis_of(*dim, view.layout.rank()));
+                *size.ok_or_else(|| WalkError::Invalid(format!("no axis {dim}")))? as i64
+            }
+            op => {
+                let Some(([a, b], apply)) = arithmetic(op) else { return invalid("the op gives no number") };
+                let (a, b) = (self.int(&a)?, self.int(&b)?);
+                let Some(number) = apply(a, b) else {
+                    return invalid(format!("{a} and {b} give no integer of 32 bits"));
+                };
+                number
+            }
+        };
+        let Ok(number) = i32::try_from(number) else {
+            return invalid(format!("{number} does not fit 32 bits"));
+        };
+        self.set_number(result, Scalar::Int(number.into()));
+        Ok(None)
+    }
+
+    /// Lowers what comes behind the last step: outputs into their region, in the dtypes that the graph declares, then what buffers
+    /// hold now. By output, a number or a tensor there; and how many bytes the region needs.
+    pub fn finish(&mut self, tensor_bytes: u64) -> Result<(Vec<Datum>, usize), WalkError> {
+        let (graph, plan) = (self.graph, &self.planned.plan);
+        let mut end = 0usize;
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
+        self.lowering.step = self.planned.steps.len();
+        for (at, output) in graph.outputs.iter().enumerate() {
+            let view = match self.values[output.value.0 as usize] {
+                Some(Datum::Tensor(view)) => view,
+                Some(number) => {
+                    outputs.push(number);
+                    continue;
+                }
+                None => return invalid(format!("%{} is not there", output.value.0)),
+            };
+            let dtype = match &output.ty {
+                Type::Tensor(ty) => ty.dtype,
+                _ => view.dtype,
+            };
+            let count = pteron_tensor::element_count(view.sizes());
+            let bytes = count
+                .and_then(|count| count.checked_mul(dtype.size()))
+                .map_or(u64::MAX, |bytes| bytes as u64);
+            if bytes > tensor_bytes.min(self.lowering.features.max_binding) {
+                return Err(WalkError::Large(bytes));
+            }
+            let layout = Layout::row_major(view.sizes()).unwrap_or(view.layout);
+            let storage = Storage::Heap((1 << 41) + at);
+            let target = View { region: Region::Outputs, offset: end, dtype, layout, storage };
+            end = (end + layout.len() * dtype.size()).next_multiple_of(16);
+            lower::cast(&mut self.lowering, target, view);
+            outputs.push(Datum::Tensor(target));
+        }
+        let mut moves = Vec::new();
+        for write in &plan.writes {
+            let (buffer, view) = (&graph.buffers[write.buffer], self.tensor(write.value)?);
+            let target = self.tensor(buffer.value)?;
+            moves.push((target, view, write.staging.is_some()));
+        }
+        for buffer in &graph.buffers {
+            let (held, written) = (self.tensor(buffer.value)?, self.tensor(buffer.update)?);
+            if (held.dtype, held.sizes()) != (written.dtype, written.sizes()) {
+                let (name, old, new) = (&buffer.name, held.dtype, written.dtype);
+                return invalid(format!(
+                    "buffer `{name}` holds {old} {:?}, but {new} {:?} is written to it",
+                    held.sizes(),
+                    written.sizes()
+                ));
+            }
+        }
+        // What lies in a buffer itself is put aside before any buffer changes.
+        for (_, view, staged) in &mut moves {
+            if *staged {
+                let aside = self.lowering.scratch(view.dtype, view.sizes());
+                lower::copy(&mut self.lowering, aside, *view, true);
+                *view = aside;
+            }
+        }
+        for (target, view, _) in moves {
+            lower::copy(&mut self.lowering, target, view, true);
+        }
+        Ok((outputs, end))
+    }
+}

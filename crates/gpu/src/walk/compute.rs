@@ -1,0 +1,485 @@
+//! One node that only computes: views for what is another look at an operand, dispatches for everything else. One arm an op; what
+//! has none is not supported, and never comes here.
+
+use super::{Walk, WalkError, invalid};
+use crate::dispatch::View;
+use crate::lower::{self, Numbers, Turns, axis_of};
+use pteron_ir::op::{FloatArg, IndexArg, IntArg, OffsetArg};
+use pteron_ir::rules::{SliceRange, slice_range};
+use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
+use pteron_plan::Layout;
+use pteron_tensor::{DType, Scalar, promote};
+
+fn odd<T>(layout: Option<T>) -> Result<T, WalkError> {
+    layout.ok_or_else(|| WalkError::Invalid("the op does not fit its operands".into()))
+}
+
+impl Walk<'_> {
+    pub(super) fn compute(&mut self, node: &Node, in_place: bool) -> Result<(), WalkError> {
+        let types = infer(&node.op, &self.types, &mut Symbols::default())?;
+        if let Op::Split { x, axis, .. } = &node.op {
+            return self.split(node, *x, *axis, &types);
+        }
+        if matches!(node.op, Op::Noop {}) {
+            return Ok(());
+        }
+        let (Some(Type::Tensor(ty)), &[result]) = (types.first(), node.results.as_slice()) else {
+            return invalid("the op gives no tensor");
+        };
+        let Some(sizes) = ty.known_shape() else { return invalid("the size of a result is not known") };
+        let view = match self.viewed(&node.op, ty.dtype, &sizes)? {
+            Some((view, first)) => {
+                self.firsts[result.0 as usize] = first;
+                view
+            }
+            None if in_place => {
+                let view = self.updated(&node.op, None)?;
+                self.firsts[result.0 as usize] = None;
+                view
+            }
+            None => {
+                let out = self.placed(result, ty)?;
+                self.computed(&node.op, out)?;
+                self.firsts[result.0 as usize] = self.known_first(&node.op);
+                out
+            }
+        };
+        self.set_tensor(result, view);
+        Ok(())
+    }
+
+    fn split(&mut self, node: &Node, x: ValueId, axis: i32, types: &[Type]) -> Result<(), WalkError> {
+        let x = self.tensor(x)?;
+        let axis = axis_of(axis, x.layout.rank());
+        let mut start = 0;
+        for (&result, ty) in node.results.iter().zip(types) {
+            let Type::Tensor(ty) = ty else { return invalid("a piece is a tensor") };
+            let count = odd(ty.known_shape().and_then(|sizes| sizes.get(axis).copied()))?;
+            let (moved, layout) = odd(x.layout.slice(axis, SliceRange { start, step: 1, count }))?;
+            start += count;
+            self.set_tensor(result, x.with(layout).moved(moved));
+        }
+        Ok(())
+    }
+
+    /// The first element of what an op makes, where the host knows it.
+    fn known_first(&self, op: &Op<pteron_ir::Ssa>) -> Option<i64> {
+        match op {
+            Op::Full { v: FloatArg::Value(value), .. } | Op::FullLike { v: FloatArg::Value(value), .. } => {
+                match self.scalar(*value).ok()? {
+                    Scalar::Int(number) => Some(number),
+                    _ => None,
+                }
+            }
+            Op::Full { v: FloatArg::Literal(number), .. } if number.fract() == 0.0 => Some(*number as i64),
+            Op::ARange { start, .. } => self.int(start).ok(),
+            Op::AsType { x, .. } | Op::Reshape { x, .. } | Op::Contiguous { x } => self.first_of(*x),
+            _ => None,
+        }
+    }
+
+    /// Another look at an operand, with its first element where the host knows it; `None` where the op computes.
+    #[allow(clippy::type_complexity)] // a view and a number
+    fn viewed(
+        &mut self,
+        op: &Op<pteron_ir::Ssa>,
+        dtype: DType,
+        sizes: &[usize],
+    ) -> Result<Option<(View, Option<i64>)>, WalkError> {
+        let (x, layout, moved) = match op {
+            Op::IdCopy { x } => (*x, self.tensor(*x)?.layout, 0),
+            Op::AsType { x, .. } if self.tensor(*x)?.dtype == dtype => (*x, self.tensor(*x)?.layout, 0),
+            Op::ExpandDims { x, axis } => {
+                let layout = self.tensor(*x)?.layout;
+                (*x, odd(layout.insert_axis(axis_of(*axis, layout.rank() + 1)))?, 0)
+            }
+            Op::Squeeze { x, .. } => {
+                let layout = self.tensor(*x)?.layout;
+                // Axes of size 1 step nowhere: the same elements under the sizes that are left.
+                (*x, odd(layout.reshape(sizes))?, 0)
+            }
+            Op::Transpose { x, perm } => {
+                let layout = self.tensor(*x)?.layout;
+                let order = perm.iter().map(|&axis| axis_of(axis, layout.rank()));
+                (*x, odd(layout.permute(order))?, 0)
+            }
+            Op::BroadcastTo { x, .. } => (*x, odd(self.tensor(*x)?.layout.broadcast_to(sizes))?, 0),
+            Op::Slice { x, axis, start, stop, step } => {
+                let layout = self.tensor(*x)?.layout;
+                let (axis, range) = self.range(&layout, axis, start, stop, *step)?;
+                let (moved, layout) = odd(layout.slice(axis, range))?;
+                (*x, layout, moved)
+            }
+            Op::Flip { x, axes } => {
+                let mut layout = self.tensor(*x)?.layout;
+                let mut moved = 0;
+                for &axis in axes {
+                    let axis = axis_of(axis, layout.rank());
+                    let count = odd(layout.sizes().get(axis).copied())?;
+                    let range = SliceRange { start: count.saturating_sub(1), step: -1, count };
+                    let (further, flipped) = odd(layout.slice(axis, range))?;
+                    (moved, layout) = (moved + further, flipped);
+                }
+                (*x, layout, moved)
+            }
+            Op::Reshape { x, .. } => match self.tensor(*x)?.layout.reshape(sizes) {
+                Some(layout) => (*x, layout, 0),
+                None => return Ok(None),
+            },
+            Op::Contiguous { x } if self.tensor(*x)?.layout.is_row_major() => {
+                (*x, self.tensor(*x)?.layout, 0)
+            }
+            _ => return Ok(None),
+        };
+        let view = self.tensor(x)?;
+        let first = if moved == 0 && !layout.is_empty() { self.first_of(x) } else { None };
+        Ok(Some((view.with(layout).moved(moved), first)))
+    }
+
+    fn range(
+        &self,
+        layout: &Layout,
+        axis: &IntArg<ValueId>,
+        start: &IntArg<ValueId>,
+        stop: &IntArg<ValueId>,
+        step: i32,
+    ) -> Result<(usize, SliceRange), WalkError> {
+        let axis = axis_of(odd(i32::try_from(self.int(axis)?).ok())?, layout.rank());
+        let size = odd(layout.sizes().get(axis).copied())?;
+        Ok((axis, odd(slice_range(size, self.int(start)?, self.int(stop)?, step))?))
+    }
+
+    /// `SliceUpdate` and `IndexCopy`: into the operand itself, or into `out` as a copy of it.
+    fn updated(&mut self, op: &Op<pteron_ir::Ssa>, out: Option<View>) -> Result<View, WalkError> {
+        let (dst, update) = match op {
+            Op::SliceUpdate { dst, update, .. } | Op::IndexCopy { dst, update, .. } => (*dst, *update),
+            _ => return invalid("the op changes no operand"),
+        };
+        let (dst, mut update) = (self.tensor(dst)?, self.tensor(update)?);
+        let target = match out {
+            Some(out) => {
+                lower::copy(&mut self.lowering, out, dst, true);
+                out
+            }
+            None => dst,
+        };
+        if update.dtype != target.dtype {
+            let converted = self.lowering.scratch(target.dtype, update.sizes());
+            lower::cast(&mut self.lowering, converted, update);
+            update = converted;
+        }
+        match op {
+            Op::SliceUpdate { axis, start, stop, step, .. } => {
+                let (axis, range) = self.range(&target.layout, axis, start, stop, *step)?;
+                let (moved, layout) = odd(target.layout.slice(axis, range))?;
+                if layout.is_empty() {
+                    return Ok(target);
+                }
+                let update = update.with(odd(update.layout.broadcast_to(layout.sizes()))?);
+                lower::copy(&mut self.lowering, target.with(layout).moved(moved), update, false);
+            }
+            Op::IndexCopy { indices, axis, .. } => {
+                let (indices, axis) = (self.tensor(*indices)?, axis_of(*axis, target.layout.rank()));
+                lower::index_copy(&mut self.lowering, target, update, indices, axis);
+            }
+            _ => {}
+        }
+        Ok(target)
+    }
+
+    fn computed(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
+        let kind = op.kind();
+        match op {
+            Op::SliceUpdate { .. } | Op::IndexCopy { .. } => {
+                self.updated(op, Some(out))?;
+            }
+            Op::AsType { x, .. } => {
+                let x = self.tensor(*x)?;
+                lower::cast(&mut self.lowering, out, x);
+            }
+            Op::Reshape { x, .. } | Op::Contiguous { x } => {
+                let x = self.tensor(*x)?;
+                lower::expanded(&mut self.lowering, out, x);
+            }
+            Op::Full { v, .. } | Op::FullLike { v, .. } => {
+                let number = match v {
+                    FloatArg::Literal(number) => Scalar::Float(*number),
+                    FloatArg::Value(value) => self.scalar(*value)?,
+                };
+                lower::fill(&mut self.lowering, out, number);
+            }
+            Op::ARange { start, step, .. } => {
+                let (start, step) = (self.int(start)?, self.int(step)?);
+                lower::range(&mut self.lowering, out, start, step);
+            }
+            Op::Tri { k, .. } => lower::triangle(&mut self.lowering, out, kind, *k, None),
+            Op::Tril { x, k } | Op::Triu { x, k } => {
+                let x = self.tensor(*x)?;
+                lower::triangle(&mut self.lowering, out, kind, *k, Some(x));
+            }
+            Op::Concatenate { tensors, axis } => {
+                let parts = tensors.iter().map(|&part| self.tensor(part)).collect::<Result<Vec<_>, _>>()?;
+                lower::join(&mut self.lowering, out, axis_of(*axis, out.layout.rank()), &parts);
+            }
+            Op::Stack { tensors, axis } => {
+                let axis = axis_of(*axis, out.layout.rank());
+                let parts = tensors.iter().map(|&part| {
+                    let part = self.tensor(part)?;
+                    Ok(part.with(odd(part.layout.insert_axis(axis))?))
+                });
+                let parts = parts.collect::<Result<Vec<_>, WalkError>>()?;
+                lower::join(&mut self.lowering, out, axis, &parts);
+            }
+            Op::Tile { x, .. } => {
+                let x = self.tensor(*x)?;
+                let (lead, mut sizes, mut strides) =
+                    (out.layout.rank() - x.layout.rank(), Vec::new(), Vec::new());
+                for (axis, &size) in out.sizes().iter().enumerate() {
+                    let own = axis.checked_sub(lead);
+                    let (count, stride) = own.map_or((1, 0), |own| (x.sizes()[own], x.layout.strides()[own]));
+                    sizes.extend([size / count.max(1), count]);
+                    strides.extend([0, stride]);
+                }
+                let layout = odd(Layout::from_parts(&sizes, &strides))?;
+                lower::expanded(&mut self.lowering, out, x.with(layout));
+            }
+            Op::Repeat { x, axis, .. } => {
+                let x = self.tensor(*x)?;
+                let axis = axis_of(*axis, x.layout.rank());
+                let (mut sizes, mut strides) = (x.sizes().to_vec(), x.layout.strides().to_vec());
+                let repeats = out.sizes()[axis] / sizes[axis].max(1);
+                sizes.insert(axis + 1, repeats);
+                strides.insert(axis + 1, 0);
+                let layout = odd(Layout::from_parts(&sizes, &strides))?;
+                lower::expanded(&mut self.lowering, out, x.with(layout));
+            }
+            Op::AsStrided { x, strides, offset, .. } => {
+                let x = self.tensor(*x)?;
+                let x = self.lowering.plain(x);
+                let strides: Vec<isize> = strides
+                    .iter()
+                    .map(|stride| Ok(self.int(stride)? as isize))
+                    .collect::<Result<_, WalkError>>()?;
+                let layout = odd(Layout::from_parts(out.sizes(), &strides))?;
+                lower::expanded(&mut self.lowering, out, x.with(layout).moved(*offset as isize));
+            }
+            Op::Pad { x, pad_width, constant_value, .. } => {
+                let x = self.tensor(*x)?;
+                let before: Vec<usize> = pad_width
+                    .iter()
+                    .step_by(2)
+                    .map(|width| Ok(usize::try_from(self.int(width)?).unwrap_or(0)))
+                    .collect::<Result<_, WalkError>>()?;
+                lower::pad(&mut self.lowering, out, &before, x, *constant_value);
+            }
+            Op::Take { x, index, axis } => self.take_slices(out, *x, index, *axis)?,
+            Op::TakeAlongAxis { x, indices, axis } => {
+                let (x, indices) = (self.tensor(*x)?, self.tensor(*indices)?);
+                let axis = axis_of(*axis, x.layout.rank());
+                let mut sizes = out.sizes().to_vec();
+                let around = if let Some(size) = sizes.get_mut(axis) {
+                    *size = 1;
+                    let whole = odd(x.layout.slice(axis, SliceRange { start: 0, step: 1, count: 1 }))?.1;
+                    odd(whole.broadcast_to(&sizes).and_then(|layout| layout.broadcast_to(out.sizes())))?
+                } else {
+                    x.layout
+                };
+                let over = odd(indices.layout.broadcast_to(out.sizes()))?;
+                lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
+            }
+            Op::Gather { x, indices, axes, slice_sizes } => {
+                let x = self.tensor(*x)?;
+                let placed = indices
+                    .iter()
+                    .zip(axes)
+                    .map(|(&index, &axis)| Ok((self.tensor(index)?, axis_of(axis, x.layout.rank()))));
+                let placed = placed.collect::<Result<Vec<_>, WalkError>>()?;
+                let slice: Vec<usize> = slice_sizes.iter().map(|&size| size.max(0) as usize).collect();
+                lower::pick_slices(&mut self.lowering, out, x, &placed, &slice);
+            }
+            Op::Softmax { x, axis, .. } => {
+                let x = self.tensor(*x)?;
+                let axis = axis_of(*axis, x.layout.rank());
+                let last = x.layout.rank().saturating_sub(1);
+                if axis == last {
+                    lower::rows(&mut self.lowering, out, x, kind, (None, None), 0.0);
+                } else {
+                    // Along another axis: with that axis last, then back.
+                    let mut order: Vec<usize> = (0..=last).collect();
+                    order.swap(axis, last);
+                    let turned = x.with(odd(x.layout.permute(order.iter().copied()))?);
+                    let aside = self.lowering.scratch(out.dtype, turned.sizes());
+                    lower::rows(&mut self.lowering, aside, turned, kind, (None, None), 0.0);
+                    let back = aside.with(odd(aside.layout.permute(order.into_iter()))?);
+                    lower::copy(&mut self.lowering, out, back, true);
+                }
+            }
+            Op::RMSNorm { x, weight, eps } => {
+                let (x, weight) = (self.tensor(*x)?, self.maybe(*weight)?);
+                lower::rows(&mut self.lowering, out, x, kind, (weight, None), *eps);
+            }
+            Op::LayerNorm { x, weight, bias, eps } => {
+                let (x, weight, bias) = (self.tensor(*x)?, self.maybe(*weight)?, self.maybe(*bias)?);
+                lower::rows(&mut self.lowering, out, x, kind, (weight, bias), *eps);
+            }
+            Op::Addmm { mat1, mat2, bias, alpha, beta } => {
+                let (a, b, bias) = (self.tensor(*mat1)?, self.tensor(*mat2)?, self.maybe(*bias)?);
+                odd(lower::addmm(&mut self.lowering, out, (a, b), bias, (*alpha, *beta)))?;
+            }
+            Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, transpose, .. } => {
+                let (x, packed) = (self.tensor(*x)?, self.packed(*w, *scales, *biases)?);
+                let form = (*bits as u32, *group_size as u32);
+                odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, *transpose))?;
+            }
+            Op::Dequantize { w, scales, biases, group_size, bits, .. } => {
+                let packed = self.packed(*w, *scales, *biases)?;
+                odd(lower::dequantize(&mut self.lowering, out, packed, (*bits as u32, *group_size as u32)))?;
+            }
+            Op::Rope { x, dims, offset, freqs, traditional, base, scale } => {
+                let (x, freqs) = (self.tensor(*x)?, self.maybe(*freqs)?);
+                let offset = match offset {
+                    OffsetArg::Tensor(tensor) => Ok(self.tensor(*tensor)?),
+                    OffsetArg::Value(value) => Err(self.int(&IntArg::Value(*value))?),
+                };
+                let dims = usize::try_from(*dims).unwrap_or(0).min(*x.sizes().last().unwrap_or(&0));
+                let of = |i: usize| f64::from(*base).powf(-2.0 * i as f64 / dims as f64) as f32;
+                let radians: Vec<f32> =
+                    if freqs.is_some() { Vec::new() } else { (0..dims / 2).map(of).collect() };
+                let turns = Turns {
+                    dims,
+                    offset,
+                    freqs,
+                    traditional: *traditional,
+                    radians: &radians,
+                    scale: *scale,
+                };
+                odd(lower::rope(&mut self.lowering, out, x, &turns))?;
+            }
+            Op::Sdpa { q, k, v, scale, mask, causal } => {
+                let tensors = [self.tensor(*q)?, self.tensor(*k)?, self.tensor(*v)?];
+                let mask = self.maybe(*mask)?;
+                odd(lower::sdpa(&mut self.lowering, out, tensors, mask, (*scale, *causal)))?;
+            }
+            _ => return self.elementwise(op, out),
+        }
+        Ok(())
+    }
+
+    fn packed(&self, w: ValueId, scales: ValueId, biases: Option<ValueId>) -> Result<[View; 3], WalkError> {
+        let biases = self.maybe(biases)?;
+        let Some(biases) = biases else { return invalid("packed weights without biases") };
+        Ok([self.tensor(w)?, self.tensor(scales)?, biases])
+    }
+
+    fn take_slices(
+        &mut self,
+        out: View,
+        x: ValueId,
+        index: &IndexArg<ValueId, ValueId>,
+        axis: i32,
+    ) -> Result<(), WalkError> {
+        let x = self.tensor(x)?;
+        let axis = axis_of(axis, x.layout.rank());
+        let number = match index {
+            IndexArg::Literal(number) => *number,
+            IndexArg::Value(value) => self.int(&IntArg::Value(*value))?,
+            IndexArg::Tensor(indices) => {
+                let indices = self.tensor(*indices)?;
+                let (strides, over) = (x.layout.strides(), indices.layout.strides());
+                let zeros = vec![0isize; over.len()];
+                let around = [&strides[..axis], &zeros, &strides[axis + 1..]].concat();
+                let mut placed = vec![0isize; axis];
+                placed.extend(over);
+                placed.resize(out.layout.rank(), 0);
+                let around = odd(Layout::from_parts(out.sizes(), &around))?;
+                let over = odd(Layout::from_parts(out.sizes(), &placed))?;
+                lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
+                return Ok(());
+            }
+        };
+        let size = odd(x.sizes().get(axis).copied())?;
+        let at = if number < 0 { number + size as i64 } else { number };
+        let Some(at) = usize::try_from(at).ok().filter(|&at| at < size) else {
+            return invalid(format!("index {number} is outside an axis of {size}"));
+        };
+        let (moved, layout) = odd(x.layout.slice(axis, SliceRange { start: at, step: 1, count: 1 }))?;
+        let row = x.with(odd(layout.remove_axis(axis))?).moved(moved);
+        lower::copy(&mut self.lowering, out, row, true);
+        Ok(())
+    }
+
+    /// Ops that compute each element from those at the same place, and folds.
+    fn elementwise(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
+        let kind = op.kind();
+        let (inputs, form, work) = match op {
+            Op::Where { condition, x, y } => (vec![*condition, *x, *y], 0, out.dtype),
+            Op::Clip { x, a_min, a_max } => match (a_min, a_max) {
+                (Some(low), Some(high)) => (vec![*x, *low, *high], 3, out.dtype),
+                (Some(low), None) => (vec![*x, *low], 1, out.dtype),
+                (None, Some(high)) => (vec![*x, *high], 2, out.dtype),
+                (None, None) => {
+                    let x = self.tensor(*x)?;
+                    lower::cast(&mut self.lowering, out, x);
+                    return Ok(());
+                }
+            },
+            Op::Gelu { x, approximate } => (vec![*x], u8::from(approximate == "tanh"), out.dtype),
+            Op::LogicalNot { x } => (vec![*x], 0, DType::Bool),
+            Op::LogicalAnd { a, b } | Op::LogicalOr { a, b } => (vec![*a, *b], 0, DType::Bool),
+            Op::Less { a, b }
+            | Op::LessEqual { a, b }
+            | Op::Greater { a, b }
+            | Op::GreaterEqual { a, b }
+            | Op::Equal { a, b }
+            | Op::NotEqual { a, b } => {
+                let work = promote(self.tensor(*a)?.dtype, self.tensor(*b)?.dtype);
+                (vec![*a, *b], 0, work)
+            }
+            _ if crate::support::is_reduction(kind) => return self.folded(op, out),
+            _ => {
+                let mut inputs = Vec::new();
+                op.for_each_tensor(|value| inputs.push(value));
+                (inputs, 0, out.dtype)
+            }
+        };
+        // Rounding leaves integers as they are.
+        let is_rounding = matches!(kind, OpKind::Floor | OpKind::Ceil | OpKind::Trunc | OpKind::Round);
+        let kind = if is_rounding && !out.dtype.is_float() { OpKind::AsType } else { kind };
+        let inputs = inputs.iter().map(|&value| self.tensor(value)).collect::<Result<Vec<_>, _>>()?;
+        let what = Numbers { kind, form, work, numbers: [0; 2], inputs: &inputs };
+        lower::elementwise(&mut self.lowering, out, &what);
+        Ok(())
+    }
+
+    fn folded(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
+        let all: [i32; 0] = [];
+        let (x, axes, ddof) = match op {
+            Op::Sum { x, axes, .. }
+            | Op::Mean { x, axes, .. }
+            | Op::Prod { x, axes, .. }
+            | Op::Max { x, axes, .. }
+            | Op::Min { x, axes, .. }
+            | Op::Any { x, axes, .. }
+            | Op::All { x, axes, .. }
+            | Op::LogSumExp { x, axes, .. } => (*x, axes.as_deref().unwrap_or(&all), 0),
+            Op::Var { x, axes, ddof, .. } | Op::Std { x, axes, ddof, .. } => {
+                (*x, axes.as_deref().unwrap_or(&all), *ddof)
+            }
+            Op::Argmax { x, axis, .. } | Op::Argmin { x, axis, .. } => (*x, std::slice::from_ref(axis), 0),
+            _ => return invalid("the op folds nothing"),
+        };
+        let x = self.tensor(x)?;
+        let rank = x.layout.rank();
+        let listed: Vec<usize> = axes.iter().map(|&axis| axis_of(axis, rank)).collect();
+        let folded: Vec<bool> = (0..rank).map(|axis| listed.is_empty() || listed.contains(&axis)).collect();
+        let each: usize =
+            x.sizes().iter().zip(&folded).filter(|(_, folded)| **folded).map(|(size, _)| size).product();
+        let chooses = matches!(op.kind(), OpKind::Max | OpKind::Min | OpKind::Argmax | OpKind::Argmin);
+        if chooses && each == 0 && !out.layout.is_empty() {
+            return invalid("there is no element to choose");
+        }
+        let divisor = (each as f32 - ddof as f32).max(0.0);
+        lower::reduce(&mut self.lowering, out, x, op.kind(), &folded, divisor);
+        Ok(())
+    }
+}

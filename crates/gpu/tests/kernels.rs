@@ -1,0 +1,171 @@
+//! Every kind of kernel becomes SPIR-V that means something: naga validates all of it, and `spirv-val` too where it is installed.
+
+#![allow(clippy::unwrap_used)] // helpers fail their test
+
+use pteron_gpu::{Kernel, Packed, Right, spirv};
+use pteron_ir::OpKind;
+use pteron_tensor::DType;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const INTS: [DType; 4] = [DType::Bool, DType::U8, DType::I16, DType::I64];
+
+fn maps() -> Vec<Kernel> {
+    let map = |kind, inputs: &[DType], work, out, rank| Kernel::Map {
+        kind,
+        form: 0,
+        inputs: inputs.to_vec(),
+        work,
+        out,
+        rank,
+    };
+    let unary = [
+        OpKind::Abs,
+        OpKind::Neg,
+        OpKind::Square,
+        OpKind::Sign,
+        OpKind::Gelu,
+        OpKind::Silu,
+        OpKind::Sigmoid,
+        OpKind::Tanh,
+        OpKind::Erf,
+        OpKind::Exp,
+        OpKind::Expm1,
+        OpKind::Log,
+        OpKind::Log1p,
+        OpKind::Rsqrt,
+        OpKind::Sin,
+        OpKind::Cos,
+        OpKind::Sinh,
+        OpKind::Cosh,
+        OpKind::Arcsinh,
+        OpKind::Arccosh,
+        OpKind::Arctanh,
+        OpKind::Round,
+    ];
+    let binary = [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide];
+    let mut kernels = Vec::new();
+    for dtype in FLOATS {
+        kernels.extend(unary.map(|kind| map(kind, &[dtype], dtype, dtype, 0)));
+        kernels.extend(binary.map(|kind| map(kind, &[dtype, DType::F32], dtype, dtype, 3)));
+    }
+    for from in FLOATS.into_iter().chain(INTS) {
+        for to in FLOATS.into_iter().chain(INTS) {
+            kernels.push(map(OpKind::AsType, &[from], from, to, 2));
+        }
+        kernels.push(map(OpKind::Where, &[DType::Bool, from, from], from, from, 2));
+        kernels.push(map(OpKind::Full, &[], from, from, 0));
+        kernels.push(map(OpKind::ARange, &[], from, from, 0));
+        kernels.push(map(OpKind::Tril, &[from], from, from, 0));
+    }
+    kernels
+}
+
+fn others() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for size in [1, 2, 4, 8] {
+        kernels.push(Kernel::Copy { size, rank: 3 });
+        kernels.push(Kernel::Place { size, indices: DType::I64, rank: 2 });
+    }
+    for dtype in FLOATS.into_iter().chain(INTS) {
+        kernels.push(Kernel::Pick { dtype, indices: vec![DType::I32], rank: 3 });
+        kernels.push(Kernel::Pick { dtype, indices: vec![DType::I64, DType::U32], rank: 3 });
+        for kind in [OpKind::Sum, OpKind::Max, OpKind::Argmax, OpKind::Any] {
+            let out = match kind {
+                OpKind::Argmax => DType::U32,
+                OpKind::Any => DType::Bool,
+                OpKind::Sum if !dtype.is_float() => DType::I32,
+                _ => dtype,
+            };
+            kernels.push(Kernel::Reduce { kind, input: dtype, out, kept: 2, folded: 1 });
+        }
+    }
+    let packed = [2, 3, 4, 5, 6, 8].map(|bits| Packed { bits, group: 32, dtype: DType::BF16 });
+    for dtype in FLOATS {
+        for kind in [OpKind::Mean, OpKind::Var, OpKind::Std, OpKind::LogSumExp] {
+            kernels.push(Kernel::Reduce { kind, input: dtype, out: dtype, kept: 0, folded: 2 });
+        }
+        for kind in [OpKind::Softmax, OpKind::RMSNorm, OpKind::LayerNorm] {
+            let weight = (kind != OpKind::Softmax).then_some(dtype);
+            let bias = (kind == OpKind::LayerNorm).then_some(dtype);
+            kernels.push(Kernel::Rows { kind, input: dtype, out: dtype, weight, bias, rank: 2 });
+        }
+        for traditional in [false, true] {
+            let (freqs, offsets) = (traditional.then_some(DType::F32), traditional.then_some(DType::I32));
+            kernels.push(Kernel::Rope { dtype, freqs, offsets, traditional, rank: 3 });
+        }
+        let bias = Some(dtype);
+        kernels.push(Kernel::Matmul { left: dtype, right: Right::Dense(dtype), out: dtype, bias, batch: 1 });
+        for packed in packed {
+            for transposed in [true, false] {
+                let right = Right::Packed { packed, transposed };
+                kernels.push(Kernel::Matmul { left: dtype, right, out: dtype, bias: None, batch: 0 });
+            }
+            for subgroups in [true, false] {
+                kernels.push(Kernel::Matvec { left: dtype, right: packed, out: dtype, subgroups });
+            }
+            kernels.push(Kernel::Dequantize { packed, out: dtype });
+        }
+        for mask in [None, Some(DType::Bool), Some(dtype)] {
+            kernels.push(Kernel::Attention { q: dtype, kv: dtype, mask, out: dtype });
+        }
+    }
+    kernels
+}
+
+/// What `spirv-val` says of a module; `None` where it is not installed.
+fn judged(words: &[u32]) -> Option<Result<(), String>> {
+    let mut child = Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.1", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text =
+        || String::from_utf8_lossy(&[output.stdout.clone(), output.stderr.clone()].concat()).into_owned();
+    Some(if output.status.success() { Ok(()) } else { Err(text()) })
+}
+
+#[test]
+fn every_kernel_is_valid_spirv() {
+    let mut faults = Vec::new();
+    let mut is_judged = true;
+    for kernel in maps().into_iter().chain(others()) {
+        match spirv(&kernel.wgsl()) {
+            Err(error) => faults.push(format!("{kernel:?}: {error}\n{}", kernel.wgsl())),
+            Ok(words) if is_judged => match judged(&words) {
+                Some(Ok(())) => {}
+                Some(Err(problem)) => faults.push(format!("{kernel:?}: {problem}\n{}", kernel.wgsl())),
+                None => {
+                    println!("spirv-val is not installed: naga alone has judged");
+                    is_judged = false;
+                }
+            },
+            Ok(_) => {}
+        }
+    }
+    assert!(faults.is_empty(), "{} kernels:\n{}", faults.len(), faults[..faults.len().min(3)].join("\n"));
+}
+
+/// Storage buffers hold runtime arrays, so that no stride of a sized array is left for a driver to stumble over.
+#[test]
+fn no_sized_array_has_a_stride() {
+    let kernel = Kernel::Attention { q: DType::F32, kv: DType::F32, mask: None, out: DType::F32 };
+    let words = spirv(&kernel.wgsl()).unwrap();
+    let (mut at, mut arrays, mut strides) = (5, Vec::new(), Vec::new());
+    while at < words.len() {
+        match words[at] & 0xffff {
+            28 => arrays.push(words[at + 1]),
+            71 if words[at + 2] == 6 => strides.push(words[at + 1]),
+            _ => {}
+        }
+        at += (words[at] >> 16) as usize;
+    }
+    assert!(!arrays.is_empty() && !strides.is_empty());
+    assert!(strides.iter().all(|target| !arrays.contains(target)));
+}

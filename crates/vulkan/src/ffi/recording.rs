@@ -1,0 +1,171 @@
+//! Recorded commands: kernels with their bindings in order and barriers where one must wait for others. A recording is replayed for
+//! as long as kernels and bindings are the same; grids and parameters are read from a buffer that the host writes.
+
+use super::device::Device;
+use super::failed;
+use super::memory::{Binding, Buffer};
+use crate::error::VulkanError;
+use ash::vk;
+use pteron_gpu::Kernel;
+use std::sync::Arc;
+
+/// A kernel with what it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) kernel: Kernel,
+    /// By binding behind the parameters.
+    pub(crate) bindings: Vec<Binding>,
+    /// Where its parameters begin, in words.
+    pub(crate) params: u32,
+    /// Whether it waits for all before it.
+    pub(crate) waits: bool,
+}
+
+/// Commands that can be run again and again.
+pub(crate) struct Recording {
+    device: Arc<Device>,
+    bound: Vec<Bound>,
+    params: u64,
+    pool: vk::CommandPool,
+    descriptors: vk::DescriptorPool,
+    commands: vk::CommandBuffer,
+    fence: vk::Fence,
+}
+
+impl Recording {
+    /// Records kernels whose parameters lie in `params`.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        bound: Vec<Bound>,
+        params: &Buffer,
+    ) -> Result<Recording, VulkanError> {
+        let raw = &device.device;
+        let mut pipelines = Vec::with_capacity(bound.len());
+        let mut descriptors = 0;
+        for one in &bound {
+            let bindings = one.bindings.len() as u32 + 1;
+            descriptors += bindings;
+            pipelines.push(device.pipeline(&one.kernel, bindings)?);
+        }
+        let sizes = [vk::DescriptorPoolSize::default()
+            .ty(vk::DescriptorType::STORAGE_BUFFER)
+            .descriptor_count(descriptors.max(1))];
+        let pool_info =
+            vk::DescriptorPoolCreateInfo::default().max_sets(bound.len().max(1) as u32).pool_sizes(&sizes);
+        let command_info = vk::CommandPoolCreateInfo::default().queue_family_index(device.adapter.family);
+        // SAFETY: pools, commands and fence are this value's own, and destroyed with it; structures live until each call returns.
+        // The buffers that are bound are those of whoever replays, who compares them before each run: a recording that names a
+        // buffer that is gone is never run again.
+        unsafe {
+            let pool = raw.create_command_pool(&command_info, None).map_err(failed("vkCreateCommandPool"))?;
+            let mut made = Recording {
+                device: device.clone(),
+                bound: Vec::new(),
+                params: params.id(),
+                pool,
+                descriptors: vk::DescriptorPool::null(),
+                commands: vk::CommandBuffer::null(),
+                fence: vk::Fence::null(),
+            };
+            made.descriptors =
+                raw.create_descriptor_pool(&pool_info, None).map_err(failed("vkCreateDescriptorPool"))?;
+            made.fence =
+                raw.create_fence(&vk::FenceCreateInfo::default(), None).map_err(failed("vkCreateFence"))?;
+            let allocate =
+                vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);
+            made.commands =
+                raw.allocate_command_buffers(&allocate).map_err(failed("vkAllocateCommandBuffers"))?[0];
+            let layouts: Vec<_> = pipelines.iter().map(|pipeline| pipeline.layout.set).collect();
+            let sets = if layouts.is_empty() {
+                Vec::new()
+            } else {
+                let allocate = vk::DescriptorSetAllocateInfo::default()
+                    .descriptor_pool(made.descriptors)
+                    .set_layouts(&layouts);
+                raw.allocate_descriptor_sets(&allocate).map_err(failed("vkAllocateDescriptorSets"))?
+            };
+            let begin = vk::CommandBufferBeginInfo::default();
+            raw.begin_command_buffer(made.commands, &begin).map_err(failed("vkBeginCommandBuffer"))?;
+            for ((one, pipeline), &set) in bound.iter().zip(&pipelines).zip(&sets) {
+                let mut infos = vec![
+                    vk::DescriptorBufferInfo::default().buffer(params.buffer).offset(0).range(params.bytes),
+                ];
+                infos.extend(one.bindings.iter().map(|&Binding { buffer, offset, range, .. }| {
+                    vk::DescriptorBufferInfo::default().buffer(buffer).offset(offset).range(range)
+                }));
+                let writes: Vec<_> = infos
+                    .iter()
+                    .enumerate()
+                    .map(|(binding, info)| {
+                        vk::WriteDescriptorSet::default()
+                            .dst_set(set)
+                            .dst_binding(binding as u32)
+                            .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                            .buffer_info(std::slice::from_ref(info))
+                    })
+                    .collect();
+                raw.update_descriptor_sets(&writes, &[]);
+                if one.waits {
+                    let stage = vk::PipelineStageFlags::COMPUTE_SHADER;
+                    let access = vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE;
+                    let barrier = [vk::MemoryBarrier::default()
+                        .src_access_mask(vk::AccessFlags::SHADER_WRITE)
+                        .dst_access_mask(access)];
+                    let none = vk::DependencyFlags::empty();
+                    raw.cmd_pipeline_barrier(made.commands, stage, stage, none, &barrier, &[], &[]);
+                }
+                let compute = vk::PipelineBindPoint::COMPUTE;
+                raw.cmd_bind_pipeline(made.commands, compute, pipeline.pipeline);
+                let layout = pipeline.layout.pipeline;
+                raw.cmd_bind_descriptor_sets(made.commands, compute, layout, 0, &[set], &[]);
+                let stages = vk::ShaderStageFlags::COMPUTE;
+                raw.cmd_push_constants(made.commands, layout, stages, 0, &one.params.to_ne_bytes());
+                raw.cmd_dispatch_indirect(made.commands, params.buffer, u64::from(one.params) * 4);
+            }
+            // What kernels wrote is seen by the host, and by copies that come next.
+            let barrier = [vk::MemoryBarrier::default()
+                .src_access_mask(vk::AccessFlags::SHADER_WRITE)
+                .dst_access_mask(
+                    vk::AccessFlags::HOST_READ
+                        | vk::AccessFlags::TRANSFER_READ
+                        | vk::AccessFlags::SHADER_READ,
+                )];
+            let after = vk::PipelineStageFlags::HOST
+                | vk::PipelineStageFlags::TRANSFER
+                | vk::PipelineStageFlags::COMPUTE_SHADER;
+            raw.cmd_pipeline_barrier(
+                made.commands,
+                vk::PipelineStageFlags::COMPUTE_SHADER,
+                after,
+                vk::DependencyFlags::empty(),
+                &barrier,
+                &[],
+                &[],
+            );
+            raw.end_command_buffer(made.commands).map_err(failed("vkEndCommandBuffer"))?;
+            made.bound = bound;
+            Ok(made)
+        }
+    }
+
+    /// Whether it is what would be recorded for these.
+    pub(crate) fn is_of(&self, bound: &[Bound], params: &Buffer) -> bool {
+        self.params == params.id() && self.bound == bound
+    }
+
+    /// Runs it once more and waits for the end.
+    pub(crate) fn run(&mut self) -> Result<(), VulkanError> {
+        self.device.run(self.commands, self.fence)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // SAFETY: every run is waited for, so that nothing of it is in use; a null handle is let be.
+        unsafe {
+            self.device.device.destroy_fence(self.fence, None);
+            self.device.device.destroy_descriptor_pool(self.descriptors, None);
+            self.device.device.destroy_command_pool(self.pool, None);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A program on the device: its constants uploaded once, plans by the sizes of inputs, and the memory that runs compute in, which
+//! all sessions share: the device runs one call at a time.
+
+use crate::error::VulkanError;
+use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose};
+use crate::run::Run;
+use crate::state::{Slots, VulkanState};
+use pteron_format::Limits;
+use pteron_gpu::{Given, Planned};
+use pteron_ir::Graph;
+use pteron_plan::PlanError;
+use pteron_runtime::backend::{
+    GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+};
+use pteron_runtime::reference::check_arguments;
+use pteron_runtime::{Error, Result, Value, VerifiedProgram, Weights};
+use pteron_tensor::HostTensor;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of one allocation of constants, unless one of them is larger.
+const BLOCK_BYTES: u64 = 1 << 30;
+/// Plans that are kept: more signatures than that begin anew.
+const MOST_PLANS: usize = 64;
+
+/// Where a constant lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) block: usize,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) given: Given,
+}
+
+/// What runs compute in. Each grows to what the largest run so far has needed.
+pub(crate) struct Workspace {
+    pub(crate) arena: Buffer,
+    pub(crate) params: Buffer,
+    pub(crate) inputs: Buffer,
+    pub(crate) outputs: Buffer,
+    pub(crate) faults: Buffer,
+}
+
+impl Workspace {
+    fn new(device: &Arc<Device>) -> Result<Workspace, VulkanError> {
+        let small = 64 << 10;
+        Ok(Workspace {
+            arena: Buffer::new(device, small, Purpose::Compute, "the memory of runs")?,
+            params: Buffer::new(device, small, Purpose::Upload, "parameters")?,
+            inputs: Buffer::new(device, small, Purpose::Upload, "inputs")?,
+            outputs: Buffer::new(device, small, Purpose::Readback, "outputs")?,
+            faults: Buffer::new(device, ALIGNMENT, Purpose::Readback, "faults")?,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.arena.bytes + self.params.bytes + self.inputs.bytes + self.outputs.bytes
+    }
+}
+
+/// By graph and shapes of its inputs.
+type PlanKey = (usize, Vec<Option<Vec<usize>>>);
+
+/// A program that runs on Vulkan.
+pub(crate) struct LoadedVulkan {
+    pub(crate) device: Arc<Device>,
+    pub(crate) graphs: Arc<ProgramGraphs>,
+    slots: Arc<Slots>,
+    pub(crate) blocks: Vec<Buffer>,
+    /// By graph, in the graph's order.
+    pub(crate) constants: Vec<Vec<Placed>>,
+    plans: Mutex<HashMap<PlanKey, Arc<Planned>>>,
+    workspace: Mutex<Workspace>,
+    pub(crate) limits: Limits,
+    constant_bytes: u64,
+}
+
+/// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
+struct Attempt<'s> {
+    state: &'s mut VulkanState,
+    succeeded: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.succeeded {
+            self.state.rollback();
+        }
+    }
+}
+
+impl LoadedVulkan {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        program: &VerifiedProgram,
+        options: &LoadOptions,
+    ) -> Result<LoadedVulkan> {
+        let graphs = program.graphs().clone().expanded()?;
+        let slots = Arc::new(Slots::of(&graphs, options.limits.live_bytes)?);
+        let most = device.adapter.features.max_binding;
+        let mut uploads =
+            Uploads { device: device.clone(), blocks: Vec::new(), seen: HashMap::new(), most, bytes: 0 };
+        let mut constants = Vec::with_capacity(graphs.graphs.len());
+        for (index, graph) in graphs.graphs.iter().enumerate() {
+            let refused = |name: &str, problem: String| Error::Constant {
+                file: graphs.file.clone(),
+                method: graph.method.clone(),
+                name: name.to_owned(),
+                problem,
+            };
+            let weights: &Weights = program.weights();
+            let placed = graph.module.main.constants.iter().map(|constant| {
+                let tensor = weights.get(GraphId(index), &constant.name);
+                let tensor = tensor.ok_or_else(|| refused(&constant.name, "no data".into()))?;
+                uploads.place(tensor).map_err(|problem| refused(&constant.name, problem))
+            });
+            constants.push(placed.collect::<Result<Vec<_>>>()?);
+        }
+        let (blocks, constant_bytes) = uploads.finish()?;
+        tracing::info!(constant_bytes, device = device.adapter.name, "constants are on the device");
+        let workspace = Mutex::new(Workspace::new(&device)?);
+        let limits = options.limits.clone();
+        let plans = Mutex::default();
+        Ok(LoadedVulkan {
+            device,
+            graphs,
+            slots,
+            blocks,
+            constants,
+            plans,
+            workspace,
+            limits,
+            constant_bytes,
+        })
+    }
+
+    /// The plan of a graph for inputs of these shapes.
+    fn plan(&self, id: usize, graph: &Graph, inputs: &[Value]) -> Result<Arc<Planned>> {
+        let shapes: Vec<Option<Vec<usize>>> = inputs
+            .iter()
+            .map(|value| match value {
+                Value::Tensor(tensor) => Some(tensor.shape().to_vec()),
+                Value::Device(tensor) => Some(tensor.shape().to_vec()),
+                _ => None,
+            })
+            .collect();
+        let key = (id, shapes);
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(planned) = plans.get(&key) {
+            return Ok(planned.clone());
+        }
+        let shapes: Vec<Option<&[usize]>> = key.1.iter().map(Option::as_deref).collect();
+        let limits = (self.limits.tensor_bytes, self.limits.live_bytes);
+        let planned = Arc::new(Planned::new(graph, &shapes, limits).map_err(|error| match error {
+            PlanError::Limit { what, limit, found, allowed } => Error::Limit { what, limit, found, allowed },
+            other => Error::Invalid(other.to_string()),
+        })?);
+        let (steps, arena_bytes) = (planned.steps.len(), planned.plan.arena_bytes);
+        tracing::debug!(graph = id, steps, arena_bytes, "a plan was made");
+        if plans.len() >= MOST_PLANS {
+            plans.clear();
+        }
+        plans.insert(key, planned.clone());
+        Ok(planned)
+    }
+}
+
+/// Constants on their way to the device. Equal data are uploaded once.
+struct Uploads {
+    device: Arc<Device>,
+    /// Of each block: what lies in it.
+    blocks: Vec<(u64, Vec<(u64, HostTensor)>)>,
+    seen: HashMap<(usize, usize), (usize, u64)>,
+    /// The most bytes that a kernel sees.
+    most: u64,
+    bytes: u64,
+}
+
+impl Uploads {
+    fn place(&mut self, tensor: &HostTensor) -> Result<Placed, String> {
+        let bytes = tensor.bytes().len() as u64;
+        if bytes > self.most {
+            let most = self.most;
+            return Err(format!("{bytes} bytes are more than a kernel of this device can see ({most})"));
+        }
+        let identity = (tensor.bytes().as_ptr() as usize, tensor.bytes().len());
+        let (block, offset) = match self.seen.get(&identity) {
+            Some(&place) => place,
+            None => {
+                let room = bytes.max(1).next_multiple_of(ALIGNMENT);
+                let full = self.blocks.last().is_none_or(|(used, _)| used + room > BLOCK_BYTES);
+                if full {
+                    self.blocks.push((0, Vec::new()));
+                }
+                let block = self.blocks.len() - 1;
+                let (used, list) = &mut self.blocks[block];
+                let offset = *used;
+                *used += room;
+                list.push((offset, tensor.clone()));
+                self.bytes += bytes;
+                self.seen.insert(identity, (block, offset));
+                (block, offset)
+            }
+        };
+        let given = Given::Tensor {
+            dtype: tensor.dtype(),
+            sizes: tensor.shape().to_vec(),
+            offset: 0,
+            first: crate::run::first_element(tensor),
+        };
+        Ok(Placed { block, offset, bytes, given })
+    }
+
+    fn finish(self) -> Result<(Vec<Buffer>, u64), VulkanError> {
+        let mut blocks = Vec::with_capacity(self.blocks.len());
+        for (bytes, list) in self.blocks {
+            let block = Buffer::new(&self.device, bytes, Purpose::Compute, "weights")?;
+            for (offset, tensor) in list {
+                block.write(offset, tensor.bytes())?;
+            }
+            blocks.push(block);
+        }
+        Ok((blocks, self.bytes))
+    }
+}
+
+impl Loaded for LoadedVulkan {
+    fn new_state(&self, options: &StateOptions) -> Result<Box<dyn State>> {
+        if let Some(spec) = &options.cache {
+            spec.check(&self.limits)?;
+        }
+        let state =
+            VulkanState::new(&self.device, self.graphs.clone(), self.slots.clone(), options.cache.as_ref())?;
+        Ok(Box::new(state))
+    }
+
+    fn run(
+        &self,
+        id: GraphId,
+        state: &mut dyn State,
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        let state = state.as_any_mut().downcast_mut::<VulkanState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
+        outputs.clear();
+        let mut attempt = Attempt { state, succeeded: false };
+        let Some(graph) = self.graphs.graphs.get(id.0) else {
+            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
+        };
+        let main = &graph.module.main;
+        attempt.state.check()?;
+        check_arguments(main, inputs)?;
+        control.check()?;
+        let planned = self.plan(id.0, main, inputs)?;
+        let mut space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = Run::new(self, &mut space, attempt.state, (id, main), control);
+        *outputs = run.all(&planned, inputs)?;
+        attempt.succeeded = true;
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryReport {
+        let space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        MemoryReport {
+            mapped_bytes: 0,
+            packed_bytes: self.constant_bytes,
+            state_bytes: self.slots.bytes,
+            run_bytes: space.bytes(),
+            cache_bytes: 0,
+        }
+    }
+}

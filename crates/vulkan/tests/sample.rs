@@ -7,9 +7,7 @@ mod device;
 
 use pteron_runtime::backend::Backend;
 use pteron_runtime::registry::Registry;
-use pteron_runtime::{
-    CacheLayer, CacheSpec, DataFile, Options, Program, Session, SessionOptions, Value,
-};
+use pteron_runtime::{CacheLayer, CacheSpec, DataFile, Options, Program, Session, SessionOptions, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -27,7 +25,7 @@ fn sample() -> Files {
     let mut files = Files::new();
     for index in 0..archive.len() {
         let mut entry = archive.by_index(index).unwrap();
-        let name = entry.name().to_owned();
+        let name = entry.name().unwrap().into_owned();
         let Some((case, file)) = name.split_once('/') else { continue };
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).unwrap();

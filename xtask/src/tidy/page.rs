@@ -25,10 +25,18 @@ const ABSENCES: &[Absence] = &[
     Absence { claim: "kernels", crates: &["kernels"], words: &[] },
     Absence { claim: "graphs", crates: &["ir"], words: &[] },
     Absence { claim: "backends", crates: &["runtime", "cpu", "mlx", "vulkan"], words: &[] },
-    Absence { claim: "any one device", crates: &["runtime", "cpu", "mlx", "vulkan"], words: &["ash::", "vk::"] },
+    Absence {
+        claim: "any one device",
+        crates: &["runtime", "cpu", "mlx", "vulkan"],
+        words: &["ash::", "vk::"],
+    },
     Absence { claim: "models", crates: &["models", "checkpoint"], words: &[] },
     Absence { claim: "any one model", crates: &["models", "checkpoint", "registry"], words: &[] },
-    Absence { claim: "how ops compute", crates: &["runtime", "kernels", "cpu", "mlx", "gpu", "vulkan"], words: &[] },
+    Absence {
+        claim: "how ops compute",
+        crates: &["runtime", "kernels", "cpu", "mlx", "gpu", "vulkan"],
+        words: &[],
+    },
     Absence {
         claim: "where a graph came from",
         crates: &["format", "import", "checkpoint", "models"],

@@ -9,6 +9,7 @@ use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
 use pteron_plan::Layout;
 use pteron_tensor::{DType, Scalar, promote};
+use std::collections::BTreeSet;
 
 fn odd<T>(layout: Option<T>) -> Result<T, WalkError> {
     layout.ok_or_else(|| WalkError::Invalid("the op does not fit its operands".into()))
@@ -113,8 +114,9 @@ impl Walk<'_> {
             Op::Flip { x, axes } => {
                 let mut layout = self.tensor(*x)?.layout;
                 let mut moved = 0;
-                for &axis in axes {
-                    let axis = axis_of(axis, layout.rank());
+                // An axis that is listed twice is turned once.
+                let listed: BTreeSet<usize> = axes.iter().map(|&axis| axis_of(axis, layout.rank())).collect();
+                for axis in listed {
                     let count = odd(layout.sizes().get(axis).copied())?;
                     let range = SliceRange { start: count.saturating_sub(1), step: -1, count };
                     let (further, flipped) = odd(layout.slice(axis, range))?;

@@ -64,6 +64,7 @@ pub struct CacheView {
 }
 
 /// A number or a tensor of a run.
+#[allow(clippy::large_enum_variant)] // a box would be an allocation for every value of every token
 #[derive(Clone, Copy, Debug)]
 pub enum Datum {
     /// A tensor.
@@ -73,6 +74,7 @@ pub enum Datum {
 }
 
 /// Why a walk stands still.
+#[allow(clippy::large_enum_variant)] // a box would be an allocation for every value of every token
 #[derive(Debug)]
 pub enum Pause {
     /// It needs the first element of a view as an integer: [`Walk::give`] it.

@@ -207,10 +207,10 @@ impl State for VulkanState {
             return;
         }
         self.is_changed = false;
-        if let (Some(backup), Some(buffers)) = (&self.backup, &self.buffers) {
-            if let Err(error) = backup.copy_to(0, buffers, 0, buffers.bytes) {
-                self.gone = Some(format!("the session is gone: {error}"));
-            }
+        if let (Some(backup), Some(buffers)) = (&self.backup, &self.buffers)
+            && let Err(error) = backup.copy_to(0, buffers, 0, buffers.bytes)
+        {
+            self.gone = Some(format!("the session is gone: {error}"));
         }
     }
 

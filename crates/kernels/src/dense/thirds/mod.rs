@@ -39,6 +39,8 @@ const PASS: usize = 256;
 const NEAR_ROWS: usize = 768 << 10;
 /// Bytes of rows that all threads share.
 const SHARED_ROWS: usize = 8 << 20;
+/// Bytes of a weight that each thread can keep near: to read it twice costs less than rows that another thread has split.
+const OWN_WEIGHT: usize = 2 << 20;
 
 /// How rows are cut.
 #[derive(Clone, Copy)]
@@ -59,7 +61,8 @@ impl Cut {
         let tiles = rows.div_ceil(height).max(1);
         let bytes = weight.steps * PARTS * TILE;
         let fits = tiles.saturating_mul(bytes) <= SHARED_ROWS;
-        if threads > 1 && fits && tiles < 8 * threads && weight.tiles() >= 2 * threads {
+        let is_large = weight.bytes() > OWN_WEIGHT && weight.tiles() >= 2 * threads;
+        if threads > 1 && fits && tiles < 8 * threads && is_large {
             return Cut { height, tiles, block: tiles, by_columns: true };
         }
         let near = (NEAR_ROWS / bytes.max(1)).clamp(2, 16);

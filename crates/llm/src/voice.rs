@@ -135,6 +135,15 @@ impl Voice {
         self.tokens_of(self.chat_text(messages, tools)?)
     }
 
+    /// The same, where the assistant's turn has begun with a text already, from which the answer goes on.
+    pub fn chat_begun(&self, messages: &[Value], tools: &Value, begun: &str) -> Result<Prompt> {
+        let mut rendered = self.chat_text(messages, tools)?;
+        let from = rendered.text.len();
+        rendered.text.push_str(begun);
+        rendered.heard.push(from..rendered.text.len());
+        self.tokens_of(rendered)
+    }
+
     /// The same as text. Without a template: every message with a line end behind it.
     pub(crate) fn chat_text(&self, messages: &[Value], tools: &Value) -> Result<Rendered> {
         match &self.template {

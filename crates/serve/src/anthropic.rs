@@ -76,6 +76,12 @@ fn conversation(fields: &mut Fields, chat: &mut Map<String, Value>) -> Result<()
             _ => return Err(wrong("messages are of the user or the assistant")),
         }
     }
+    // What the assistant has begun to say is gone on with.
+    if let Some(last) =
+        messages.last_mut().filter(|last| last["role"] == "assistant" && last["tool_calls"].is_null())
+    {
+        last["prefix"] = true.into();
+    }
     chat.insert("messages".to_owned(), messages.into());
     tools(fields, chat)
 }

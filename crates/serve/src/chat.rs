@@ -55,15 +55,27 @@ pub(crate) fn read(mut fields: Fields, model: Arc<Model>, longest: Duration) -> 
 /// The prompt of a conversation; also what `/apply-template` shows.
 pub(crate) fn prompt(fields: &mut Fields, model: &Model, tools: &Value) -> Result<Prompt, ApiError> {
     let messages = fields.list("messages")?;
-    let Some(messages) = messages else {
+    let Some(mut messages) = messages else {
         return Err(
             ApiError::parameter("messages", "there are no `messages`").code("missing_required_parameter")
         );
     };
+    let begun = begun(&mut messages);
     let messages = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
     let flags = fields.object("chat_template_kwargs")?.unwrap_or_default();
     let voice = voice(model, flags);
-    Ok(voice.chat_with_tools(&messages, tools)?)
+    Ok(match begun {
+        Some(begun) => voice.chat_begun(&messages, tools, &begun)?,
+        None => voice.chat_with_tools(&messages, tools)?,
+    })
+}
+
+/// What the answer has begun with: the last message, where it is the assistant's and marked as a `prefix`.
+fn begun(messages: &mut Vec<Value>) -> Option<String> {
+    let is_begun = |message: &&Value| message["role"] == "assistant" && message["prefix"] == true;
+    let text = messages.last().filter(is_begun)?["content"].as_str()?.to_owned();
+    messages.pop();
+    Some(text)
 }
 
 /// The model's voice with variables of the request, now.

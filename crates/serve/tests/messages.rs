@@ -16,6 +16,20 @@ fn message(more: Value) -> Value {
 }
 
 #[test]
+fn an_answer_that_has_begun_is_gone_on_with() {
+    let server = plain();
+    let begun = json!([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Paris"}]);
+    let read = |more: Value| {
+        let usage = post(server.address, "/v1/messages", &message(more)).json()["usage"].clone();
+        usage["input_tokens"].as_u64().unwrap() + usage["cache_read_input_tokens"].as_u64().unwrap()
+    };
+    // No turn ends behind it, and none begins.
+    assert_eq!(read(json!({"messages": begun})), read(json!({})) + 5);
+    let counted = post(server.address, "/v1/messages/count_tokens", &json!({"messages": begun})).json();
+    assert_eq!(counted["input_tokens"], read(json!({})) + 5);
+}
+
+#[test]
 fn a_message_says_what_a_chat_says() {
     let server = plain();
     let said = chat(server.address, &question("hello", json!({"logit_bias": null}))).json();

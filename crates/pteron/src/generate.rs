@@ -83,7 +83,7 @@ setters! { GenerateOptions:
     grammar(grammar: impl Into<String>) grammar = Some(grammar.into()), "\"start: \\\"yes\\\" | \\\"no\\\"\"";
     /// So many answers to one prompt, each with a seed of its own.
     answers(answers: usize) answers = Some(answers), "3";
-    /// How tokens are guessed ahead, for [`Model::stream`] and chats; the answer stays the same.
+    /// How tokens are guessed ahead, for [`Model::stream`] and chats; they are chosen as without.
     speculate(speculate: Speculate) speculate = speculate, "pteron::Speculate::Off";
 }
 

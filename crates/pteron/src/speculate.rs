@@ -1,11 +1,12 @@
-//! Answers in fewer calls: what may come next is guessed and checked many tokens at a time. No answer changes by it.
+//! Answers in fewer calls: what may come next is guessed and checked many tokens at a time. Tokens are chosen as without.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
 use pteron_llm::Speculator;
 
-/// How the tokens of an answer are guessed before the model says them. Answers are the same with and without: a guess only
-/// decides how many tokens one call of the model may give.
+/// How the tokens of an answer are guessed before the model says them. Each is chosen as without guesses: these only decide
+/// how many tokens one call of the model may give. Where such a call rounds otherwise than calls with one token, near ties may
+/// fall otherwise.
 ///
 /// ```
 /// use pteron::{GenerateOptions, Speculate};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// Options of every command that writes one answer at a time.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Speculating {
-    /// Guess tokens ahead and check many in one call (speculative decoding); answers stay the same. auto guesses from the
+    /// Guess tokens ahead and check many in one call (speculative decoding); each is chosen as without. auto guesses from the
     /// text so far as long as that makes the answer faster, lookup wherever it can, draft=MODEL by a smaller model with the
     /// same tokenizer; off does not guess
     #[arg(long, value_name = "HOW", default_value = "auto")]

@@ -117,7 +117,8 @@ fn difference(got: &Value, want: &Value, atol: f64, rtol: f64) -> Option<String>
     let pairs = numbers(got).into_iter().zip(numbers(want)).enumerate();
     let mut wrong = pairs.filter(|&(_, (got, want))| {
         let same = got == want || (got.is_nan() && want.is_nan());
-        !same && !((got - want).abs() <= atol + rtol * want.abs())
+        let near = (got - want).abs() <= atol + rtol * want.abs();
+        !same && !near
     });
     let (at, (got, want)) = wrong.next()?;
     Some(format!("element {at} is {got}, not {want}, and {} others differ", wrong.count()))

@@ -17,9 +17,9 @@ use pteron_llm::Speculator;
 #[non_exhaustive]
 pub enum Speculate {
     /// From the text so far, as far as that makes the answer faster.
-    #[default]
     Auto,
     /// Not at all.
+    #[default]
     Off,
     /// From the text so far, wherever it has something to guess from: for answers that quote, edit or sum up their prompt.
     Lookup,

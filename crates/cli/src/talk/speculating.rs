@@ -12,7 +12,7 @@ pub(crate) struct Speculating {
     /// Guess tokens ahead and check many in one call (speculative decoding); each is chosen as without. auto guesses from the
     /// text so far as long as that makes the answer faster, lookup wherever it can, draft=MODEL by a smaller model with the
     /// same tokenizer; off does not guess
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "off")]
     speculate: How,
 }
 

@@ -123,8 +123,9 @@ fn every_context_and_perplexity_share_one_copy_of_the_weights() {
     let run = at_home(&folder, &["perplexity", &source, &text, "--window", "8", "--tokens", "16"]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
     assert_eq!(kept(&folder, "weights.ptd"), std::slice::from_ref(weights));
-    // Caches grow with the text: one program serves every context, and perplexity has another for its logits.
-    assert_eq!(kept(&folder, "model.pte").len(), 2);
+    // Caches grow with the text, and a call says of which tokens it wants logits: one program serves every context, and
+    // perplexity.
+    assert_eq!(kept(&folder, "model.pte").len(), 1);
     let after = std::fs::metadata(weights).unwrap();
     assert_eq!((after.len(), after.modified().unwrap()), (before.len(), before.modified().unwrap()));
     let run = at_home(&folder, &["run", "--model", &source, "--tokens", "5", "--context", "513"]);
@@ -250,7 +251,8 @@ fn doctor_says_no_to_what_cannot_run() {
     };
     std::fs::write(&config, good.replace("\"llama\"", "\"mamba2\"")).unwrap();
     refused(&source, "the architecture `mamba2` is not known");
-    let quantised = good.replacen('{', r#"{"quantization_config": {"quant_method": "gptq", "bits": 4},"#, 1);
+    let quantised =
+        good.replacen('{', r#"{"quantization_config": {"quant_method": "quanto", "bits": 4},"#, 1);
     std::fs::write(&config, quantised).unwrap();
     // Such checkpoints have codes in the place of weights.
     let mut codes = tensors.clone();
@@ -258,7 +260,7 @@ fn doctor_says_no_to_what_cannot_run() {
     let at = codes.windows(name.len()).position(|window| window == name).unwrap();
     codes[at + name.len() - 6..at + name.len()].copy_from_slice(b"qweigh");
     std::fs::write(&weights, &codes).unwrap();
-    refused(&source, "gptq");
+    refused(&source, "quanto");
     std::fs::write(&weights, &tensors).unwrap();
     std::fs::write(&config, good.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
     refused(&source, "the checkpoint has no such tensor");
@@ -283,18 +285,19 @@ fn doctor_describes_the_program_that_run_takes() {
     let folder = Folder::new();
     let source = checkpoint(&folder, "smollm2-bf16");
     let text = folder.write("text", b"the sky is blue, and the grass is green, and so it is");
-    let run = at_home(&folder, &["perplexity", &source, &text, "--window", "8", "--tokens", "16"]);
-    assert_eq!(run.code, 0, "{}", run.stderr);
     let model = || -> Value {
         let report = at_home(&folder, &["doctor", &source, "--json"]).ok();
         serde_json::from_str::<Value>(&report).unwrap()["model"].clone()
     };
-    assert_eq!(model()["program"], Value::Null, "that of perplexity is another");
-    let of_perplexity = kept(&folder, "model.pte").remove(0);
+    assert_eq!(model()["program"], Value::Null, "nothing is converted yet");
+    let run = at_home(&folder, &["perplexity", &source, &text, "--window", "8", "--tokens", "16"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    // One program serves both.
+    let of_perplexity = kept(&folder, "model.pte");
     answer(&folder, &source, &[]);
-    let of_run = kept(&folder, "model.pte").into_iter().find(|path| *path != of_perplexity).unwrap();
+    assert_eq!(kept(&folder, "model.pte"), of_perplexity);
     let report = model();
-    assert_eq!(report["program"], of_run.to_str().unwrap());
+    assert_eq!(report["program"], of_perplexity[0].to_str().unwrap());
     assert_eq!((&report["need"]["is_estimate"], &report["fits"]), (&false.into(), &true.into()), "{report}");
     let weights = std::fs::metadata(kept(&folder, "weights.ptd").remove(0)).unwrap().len();
     let need = &report["need"];

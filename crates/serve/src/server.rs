@@ -190,10 +190,10 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
     let places = Arc::new(Semaphore::new(most as usize));
     let seats = Arc::new(Seats::default());
     let [waiting, refusals] = [WAITING, REFUSALS].map(|most| Arc::new(Semaphore::new(most)));
-    let mut stopped = stop.0.subscribe();
+    let mut stopped_now = stop.0.subscribe();
     loop {
         let stream = tokio::select! {
-            () = told(&mut stopped) => break,
+            () = told(&mut stopped_now) => break,
             accepted = listener.accept() => accepted,
         };
         match stream {
@@ -207,7 +207,12 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
                     });
                     continue;
                 }
-                let Ok(wait) = waiting.clone().try_acquire_owned() else { continue };
+                // Who comes next waits in the listener's queue: a wait for a seat is short.
+                let wait = tokio::select! {
+                    () = told(&mut stopped_now) => break,
+                    wait = waiting.clone().acquire_owned() => wait,
+                };
+                let Ok(wait) = wait else { continue };
                 let (places, seats, refusals) = (places.clone(), seats.clone(), refusals.clone());
                 tokio::spawn(async move {
                     let place = match seats.make_room() {

@@ -39,6 +39,16 @@ pub(crate) fn render(report: &Report, out: &mut Output) -> Result<(), Failure> {
         table.row([row.name.as_str(), state, &row.why, &device.unwrap_or_default()]);
     }
     out.section("backends, in the order in which they are tried", &table)?;
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    for device in report.backends.iter().flat_map(|row| &row.devices) {
+        table.row([device.id.as_str(), &device.name]);
+        for feature in &device.features {
+            table.row(["", feature.as_str()]);
+        }
+    }
+    if report.backends.iter().any(|row| !row.devices.is_empty()) {
+        out.section("devices that --backend may name", &table)?;
+    }
 
     let models = &report.models;
     let mut table = Table::new(&[Align::Left, Align::Left]);

@@ -5,7 +5,7 @@
 //! scale, query heads a key head, whether it is causal; by queries, keys, values and mask the first element and four strides;
 //! slots of a ring (none: 0), the first key's position, the window (none: 0).
 
-use super::source::{Source, THREADS, encoded, float, param, per_word, rounded, signed};
+use super::source::{Source, THREADS, encoded, float, over_threads, param, per_word, rounded, signed};
 use pteron_tensor::DType;
 
 /// The most features of a head.
@@ -29,20 +29,9 @@ pub(super) fn text(q: DType, kv: DType, mask: Option<DType>, out: DType) -> Stri
     }
     source.push(&format!(
         "var<workgroup> query: array<f32, {MOST_FEATURES}>;\n\
-         var<workgroup> weights: array<f32, {THREADS}>;\n\
-         var<workgroup> parts: array<f32, {THREADS}>;"
+         var<workgroup> weights: array<f32, {THREADS}>;"
     ));
-    for (name, step) in [("total", "x + y"), ("largest", "max(x, y)")] {
-        source.push(&format!(
-            "fn {name}_of(thread: u32, part: f32) -> f32 {{\n\
-             parts[thread] = part;\nworkgroupBarrier();\n\
-             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-             if thread < half {{ let x = parts[thread]; let y = parts[thread + half]; parts[thread] = {step}; }}\n\
-             workgroupBarrier();\n}}\n\
-             let all = parts[0];\nworkgroupBarrier();\nreturn all;\n}}",
-            THREADS / 2,
-        ));
-    }
+    source.push(&over_threads());
     let per = per_word(out);
     let width = 32 / per;
     // Words of the result that a thread has.

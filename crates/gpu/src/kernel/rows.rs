@@ -4,7 +4,7 @@
 //! Parameters: rows, first word of the result, features, stride of features, epsilon, first element of factors and of what is
 //! added, sizes, first element and strides of the rows' places.
 
-use super::source::{Source, THREADS, encoded, float, locate, param, per_word, signed};
+use super::source::{Source, THREADS, encoded, float, locate, over_threads, param, per_word, signed};
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
 
@@ -24,19 +24,8 @@ pub(super) fn text(
     if let Some(dtype) = bias {
         source.reads("b", dtype);
     }
-    source.push(&format!("var<workgroup> parts: array<f32, {THREADS}>;"));
     let count = param(2);
-    for (name, step) in [("total", "x + y"), ("largest", "max(x, y)")] {
-        source.push(&format!(
-            "fn {name}_of(thread: u32, part: f32) -> f32 {{\n\
-             parts[thread] = part;\nworkgroupBarrier();\n\
-             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
-             if thread < half {{ let x = parts[thread]; let y = parts[thread + half]; parts[thread] = {step}; }}\n\
-             workgroupBarrier();\n}}\n\
-             let all = parts[0];\nworkgroupBarrier();\nreturn all;\n}}",
-            THREADS / 2,
-        ));
-    }
+    source.push(&over_threads());
     source.push(&format!(
         "fn item(base: i32, f: u32) -> f32 {{ return load_a(u32(base + i32(f) * {})); }}",
         signed(3)

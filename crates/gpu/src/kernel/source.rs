@@ -193,6 +193,23 @@ impl Source {
     }
 }
 
+/// The sum, and the largest, of a number of every thread of a workgroup.
+pub(crate) fn over_threads() -> String {
+    let mut text = format!("var<workgroup> parts: array<f32, {THREADS}>;\n");
+    for (name, step) in [("total", "x + y"), ("largest", "max(x, y)")] {
+        text += &format!(
+            "fn {name}_of(thread: u32, part: f32) -> f32 {{\n\
+             parts[thread] = part;\nworkgroupBarrier();\n\
+             for (var half = {}u; half > 0u; half >>= 1u) {{\n\
+             if thread < half {{ let x = parts[thread]; let y = parts[thread + half]; parts[thread] = {step}; }}\n\
+             workgroupBarrier();\n}}\n\
+             let all = parts[0];\nworkgroupBarrier();\nreturn all;\n}}\n",
+            THREADS / 2,
+        );
+    }
+    text
+}
+
 /// Statements that give element `i`.
 fn read(name: &str, dtype: DType) -> String {
     let byte = format!("(({name}[i >> 2u] >> ((i & 3u) * 8u)) & 255u)");

@@ -74,6 +74,7 @@ enum Place {
     Map,
     #[value(alias = "mlock")]
     Lock,
+    Arrange,
     Copy,
 }
 
@@ -123,6 +124,7 @@ impl Engine {
                 Place::Auto => None,
                 Place::Map => Some(Placement::Fixed(LoadMode::Map)),
                 Place::Lock => Some(Placement::Fixed(LoadMode::Lock)),
+                Place::Arrange => Some(Placement::Fixed(LoadMode::Arrange)),
                 Place::Copy => Some(Placement::Fixed(LoadMode::Copy)),
             },
             untrusted: matches!(self.limits, Profile::Untrusted),

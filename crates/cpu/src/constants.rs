@@ -27,6 +27,8 @@ pub(crate) struct Prepared {
     pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
     pub(crate) linears: Mutex<HashMap<LinearKey, Bound>>,
+    /// Those that were brought into the order of the kernels, once for all graphs of the program.
+    pub(crate) arranged: Arc<Arranged>,
     /// Filters of convolutions, packed: by constant and groups.
     pub(crate) filters: Mutex<HashMap<(usize, usize), Arc<Filters>>>,
     /// Matrices of products, packed: by constant, and whether it is the transpose that is multiplied.
@@ -34,9 +36,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(fused: Graph, constants: Constants) -> Prepared {
+    pub(crate) fn new(fused: Graph, constants: Constants, arranged: Arc<Arranged>) -> Prepared {
         let (linears, filters, panels) = Default::default();
-        Prepared { fused, constants, linears, filters, panels }
+        Prepared { fused, constants, linears, arranged, filters, panels }
     }
 
     /// Bytes of weights that were packed beside those of the file.
@@ -99,6 +101,9 @@ pub(crate) struct Bound {
     /// For the rows of several lanes.
     pub(crate) together: Arc<QuantLinear>,
 }
+
+/// Weights in the order of the kernels, by where their parts lie in the files, their scheme and the activations' type.
+pub(crate) type Arranged = Mutex<HashMap<(usize, usize, Scheme, DType), Arc<QuantLinear>>>;
 
 /// Which weight, for which activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

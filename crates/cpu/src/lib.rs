@@ -95,6 +95,10 @@ impl Backend for Cpu {
         true
     }
 
+    fn arranges(&self) -> bool {
+        true
+    }
+
     fn load(
         &self,
         _: DeviceId,

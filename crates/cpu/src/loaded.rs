@@ -2,7 +2,7 @@
 
 use crate::batch::Batches;
 use crate::cache::{Caches, SpanCache};
-use crate::constants::{Constants, Form, Prepared};
+use crate::constants::{Arranged, Constants, Form, Prepared};
 use crate::frame::{Frame, Slot};
 use crate::memory::{Memory, Region};
 use crate::ops::{self, Lowering, Numerics};
@@ -67,6 +67,7 @@ impl LoadedCpu {
         let begin = Instant::now();
         let mut residence = Residence::default();
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
+        let arranged = Arc::<Arranged>::default();
         for (index, graph) in graphs.graphs.iter().enumerate() {
             let id = GraphId(index);
             for constant in &graph.module.main.constants {
@@ -87,8 +88,8 @@ impl LoadedCpu {
             let made = fuse(&mut fused);
             debug_assert_eq!(pteron_ir::verify(&fused), Ok(()), "what passes make is sound");
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
-            prepared
-                .push(Arc::new(Prepared::new(fused, Constants::new(weights.clone(), graphs.clone(), id))));
+            let constants = Constants::new(weights.clone(), graphs.clone(), id);
+            prepared.push(Arc::new(Prepared::new(fused, constants, arranged.clone())));
         }
         let reads_flat = |graph: &DelegateGraph| token_rows(&graph.module.main).is_ok();
         let invariant_rows =
@@ -140,6 +141,7 @@ impl LoadedCpu {
             precision: self.precision,
             invariant: self.invariant,
             invariant_rows: self.invariant_rows[id.0],
+            arranges: self.mode == LoadMode::Arrange,
         };
         let lowering = Lowering::new(prepared.clone(), how, self.pool.threads(), form);
         let planned = ops::plan(prepared.graph(form), &shapes, lowering, self.memory, &self.limits)?;

@@ -30,7 +30,9 @@ impl Residence {
     /// Looks after one constant.
     pub(crate) fn keep(&mut self, tensor: &HostTensor, mode: LoadMode) -> Result<(), NotResident> {
         let bytes = tensor.bytes();
-        if mode == LoadMode::Map || !self.seen.insert((bytes.as_ptr() as usize, bytes.len())) {
+        if matches!(mode, LoadMode::Map | LoadMode::Arrange)
+            || !self.seen.insert((bytes.as_ptr() as usize, bytes.len()))
+        {
             return Ok(());
         }
         if mode == LoadMode::Lock {
@@ -72,6 +74,18 @@ mod system {
         }
     }
 
+    /// Says that the whole pages of these bytes are not needed for long: those of a mapped file are given back, and read again
+    /// if somebody looks after all.
+    pub(crate) fn rarely_needed(bytes: &[u8]) {
+        let page = page_size();
+        let start = (bytes.as_ptr() as usize).next_multiple_of(page);
+        let end = (bytes.as_ptr() as usize + bytes.len()) / page * page;
+        if start < end {
+            // SAFETY: whole pages of memory that is mapped; what they hold stays what it is.
+            let _ = unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_PAGEOUT) };
+        }
+    }
+
     /// Pages of these bytes that are not in memory, and all of them; `None` where the system does not tell.
     pub(super) fn missing_pages(bytes: &[u8]) -> Option<(usize, usize)> {
         let page = page_size();
@@ -98,14 +112,17 @@ mod system {
     /// This system is not asked.
     pub(crate) fn prefer_huge_pages(_: *mut u8, _: usize) {}
 
+    /// This system is not told.
+    pub(crate) fn rarely_needed(_: &[u8]) {}
+
     /// This system does not tell.
     pub(super) fn missing_pages(_: &[u8]) -> Option<(usize, usize)> {
         None
     }
 }
 
-pub(crate) use system::prefer_huge_pages;
 use system::{lock, missing_pages};
+pub(crate) use system::{prefer_huge_pages, rarely_needed};
 
 #[cfg(test)]
 mod tests {

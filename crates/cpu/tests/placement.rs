@@ -99,7 +99,8 @@ fn files_are_mapped_or_copied_with_equal_results() {
     let cases = [
         (Placement::Fixed(LoadMode::Lock), LoadMode::Lock),
         (Placement::Fixed(LoadMode::Copy), LoadMode::Copy),
-        (Placement::CopyUpTo(len), LoadMode::Copy),
+        (Placement::Fixed(LoadMode::Arrange), LoadMode::Arrange),
+        (Placement::CopyUpTo(len), LoadMode::Arrange),
         (Placement::CopyUpTo(len - 1), LoadMode::Map),
     ];
     for (placement, mode) in cases {
@@ -108,6 +109,7 @@ fn files_are_mapped_or_copied_with_equal_results() {
         assert_eq!(run(&program), wanted, "{placement:?}");
         let memory = program.memory();
         assert_eq!(memory.mapped_bytes == 0, mode == LoadMode::Copy, "{memory:?}");
+        assert_eq!(memory.packed_bytes > 0, mode == LoadMode::Arrange, "{memory:?}");
     }
 }
 

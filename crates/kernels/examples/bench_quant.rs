@@ -1,7 +1,7 @@
 //! Speed of products with quantised weights, beside what the machine can do at most.
 //!
 //! `cargo run --release -p pteron-kernels --example bench_quant [decode|prefill|curve] [path=NAME] [threads=N]
-//! [bits=N] [group=N] [rows=N] [precision=fast|exact] [shape=NxK]`
+//! [bits=N] [group=N] [rows=N] [precision=fast|exact] [shape=NxK] [form=woven|filed]`
 //!
 //! Decoding reads each weight once: its figure is GB/s, and its limit a plain read of the same memory.
 //! Prefill multiplies: its figure is TOP/s, and its limit what the tiles do on data in registers. The curve shows
@@ -15,7 +15,9 @@
 use memmap2::{Advice, MmapMut};
 use pteron_kernels::path::Path;
 use pteron_kernels::pool::Pool;
-use pteron_kernels::quant::{Biases, Precision, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut};
+use pteron_kernels::quant::{
+    Biases, LinearError, Precision, QuantLinear, QuantParts, QuantWeight, Rows, RowsMut,
+};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{ByteOwner, Bytes, DType};
 use std::error::Error;
@@ -89,6 +91,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (bits, group) = (choice.number("bits", 4)?, choice.number("group", 64)?);
     let scheme = Scheme::new(Mode::Affine, bits as i32, group as i32)?;
+    let woven = choice.value("form") != Some("filed");
     let memory = weights_memory()?;
     for threads in threads {
         let pool = Pool::new(threads);
@@ -98,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for &(n, k) in &shapes {
                 for &path in &paths {
                     for &precision in &precisions {
-                        decode(&memory, &pool, scheme, (n, k), path, precision, read)?;
+                        decode(&memory, &pool, scheme, (n, k), How { path, precision, woven }, read)?;
                     }
                 }
             }
@@ -108,7 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for &(n, k) in &shapes {
                 for &path in &paths {
                     for &precision in &precisions {
-                        curve(&memory, &pool, scheme, (n, k), path, precision, read)?;
+                        curve(&memory, &pool, scheme, (n, k), How { path, precision, woven }, read)?;
                     }
                 }
             }
@@ -120,13 +123,29 @@ fn main() -> Result<(), Box<dyn Error>> {
             for &(n, k) in shapes.iter().filter(|shape| shape.0 <= 8192) {
                 for &path in &paths {
                     for &precision in &precisions {
-                        prefill(&memory, &pool, scheme, (n, k, rows), path, precision, limit)?;
+                        prefill(&memory, &pool, scheme, (n, k, rows), How { path, precision, woven }, limit)?;
                     }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// How products are computed.
+#[derive(Clone, Copy)]
+struct How {
+    path: Path,
+    precision: Precision,
+    /// Whether the weight is brought into the order of the kernels first.
+    woven: bool,
+}
+
+impl How {
+    fn bind(self, weight: QuantWeight) -> Result<QuantLinear, LinearError> {
+        let linear = QuantLinear::new(weight, DType::BF16, self.path, self.precision)?;
+        Ok(if self.woven { linear.arranged() } else { linear })
+    }
 }
 
 fn weights_memory() -> Result<Arc<dyn ByteOwner>, Box<dyn Error>> {
@@ -280,13 +299,12 @@ fn decode(
     pool: &Pool,
     scheme: Scheme,
     (n, k): (usize, usize),
-    path: Path,
-    precision: Precision,
+    how: How,
     read: f64,
 ) -> Result<(), Box<dyn Error>> {
     let linears = weights(memory, scheme, (n, k), usize::MAX, false)?
         .into_iter()
-        .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
+        .map(|weight| how.bind(weight))
         .collect::<Result<Vec<_>, _>>()?;
     let x = Buffer::activations(k)?;
     let mut out = Buffer::new(n * 4)?;
@@ -308,10 +326,11 @@ fn decode(
         return Err(error.into());
     }
     println!(
-        "decode  {n:6}x{k:<5} {}b g{} {:8} {precision:?} {:2} threads {speed:6.2} GB/s  {:.2} of the limit",
+        "decode  {n:6}x{k:<5} {}b g{} {:8} {:?} {:2} threads {speed:6.2} GB/s  {:.2} of the limit",
         scheme.bits(),
         scheme.group(),
-        path.name(),
+        how.path.name(),
+        how.precision,
         pool.threads(),
         speed / read
     );
@@ -323,12 +342,11 @@ fn prefill(
     pool: &Pool,
     scheme: Scheme,
     (n, k, rows): (usize, usize, usize),
-    path: Path,
-    precision: Precision,
+    how: How,
     limit: f64,
 ) -> Result<(), Box<dyn Error>> {
     let weight = weights(memory, scheme, (n, k), 1, false)?.remove(0);
-    let linear = QuantLinear::new(weight, DType::BF16, path, precision)?;
+    let linear = how.bind(weight)?;
     let x = Buffer::activations(rows * k)?;
     let mut out = Buffer::new(rows * n * 2)?;
     let mut prepared = Buffer::new(linear.input_bytes(rows))?;
@@ -349,11 +367,12 @@ fn prefill(
         return Err(error.into());
     }
     println!(
-        "prefill {n:6}x{k:<5} {rows} rows {}b g{} {:8} {precision:?} {:2} threads {speed:6.3} TOP/s  \
+        "prefill {n:6}x{k:<5} {rows} rows {}b g{} {:8} {:?} {:2} threads {speed:6.3} TOP/s  \
          {:.2} of the limit, preparing {:.0} us",
         scheme.bits(),
         scheme.group(),
-        path.name(),
+        how.path.name(),
+        how.precision,
         pool.threads(),
         speed / limit,
         preparing * 1e6
@@ -366,13 +385,12 @@ fn curve(
     pool: &Pool,
     scheme: Scheme,
     (n, k): (usize, usize),
-    path: Path,
-    precision: Precision,
+    how: How,
     read: f64,
 ) -> Result<(), Box<dyn Error>> {
     let linears = weights(memory, scheme, (n, k), usize::MAX, true)?
         .into_iter()
-        .map(|weight| QuantLinear::new(weight, DType::BF16, path, precision))
+        .map(|weight| how.bind(weight))
         .collect::<Result<Vec<_>, _>>()?;
     let most = CURVE[CURVE.len() - 1];
     let x = Buffer::activations(most * k)?;
@@ -394,7 +412,7 @@ fn curve(
             *seconds = seconds.min(start.elapsed().as_secs_f64() / CURVE_WEIGHTS as f64);
         }
     }
-    let (name, threads) = (path.name(), pool.threads());
+    let (name, precision, threads) = (how.path.name(), how.precision, pool.threads());
     println!(
         "curve   {n}x{k} {}b g{} {name} {precision:?} {threads} threads, read limit {read:.1} GB/s",
         scheme.bits(),

@@ -36,14 +36,14 @@ impl Constants {
             return Ok(known.clone());
         }
         let array = match self.mode {
-            LoadMode::Map => self.mlx.wrap(tensor)?,
+            LoadMode::Map | LoadMode::Arrange => self.mlx.wrap(tensor)?,
             LoadMode::Lock | LoadMode::Copy => self.mlx.place(tensor)?,
         };
         let bytes = tensor.bytes().len();
         let (address, resident) = array.residency()?;
         let source = tensor.bytes().as_ptr() as usize;
         let shared = bytes > 0 && address == source;
-        if self.mode != LoadMode::Map && bytes > 0 {
+        if !matches!(self.mode, LoadMode::Map | LoadMode::Arrange) && bytes > 0 {
             let apart = address + bytes <= source || source + bytes <= address;
             if !apart {
                 return invalid("the copy into MLX's memory was elided");

@@ -39,6 +39,11 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Whether loaded programs can bring weights into an order of their own kernels, as [`LoadMode::Arrange`] asks.
+    fn arranges(&self) -> bool {
+        false
+    }
+
     /// Takes all delegate graphs of a program at once, for one of its devices, so that weights are packed once. What the
     /// verifier says of them, and that constants are of the types that they have there, is proved by the type.
     fn load(
@@ -266,6 +271,9 @@ pub enum LoadMode {
     Map,
     /// In the mapped file, locked into memory where the system allows it.
     Lock,
+    /// In the mapped file, but for weights that a backend multiplies with: it brings those into memory of its own, in the order
+    /// of its kernels, when it first plans with them. A backend that has no such order takes it as [`LoadMode::Map`].
+    Arrange,
     /// In memory of our own, resident before the load returns. Where a backend reads weights in place, the runtime
     /// has made the copy before the backend is asked.
     Copy,
@@ -276,9 +284,9 @@ pub enum LoadMode {
 pub enum Placement {
     /// This way.
     Fixed(LoadMode),
-    /// Copied where the backend reads weights in place and the files have at most so many bytes, else mapped. A copy
-    /// lies in huge pages, which are read faster; it costs time before the first run, and memory that other processes
-    /// do not share.
+    /// Arranged, or copied where the backend only reads weights in place, if the files have at most so many bytes, else mapped.
+    /// What is arranged or copied lies in huge pages, which are read faster; it costs time before the first run, and memory that
+    /// other processes do not share.
     CopyUpTo(u64),
 }
 

@@ -41,6 +41,7 @@ impl About {
             load: match program.load_mode() {
                 LoadMode::Map => "map",
                 LoadMode::Lock => "lock",
+                LoadMode::Arrange => "arrange",
                 LoadMode::Copy => "copy",
             },
             load_s,

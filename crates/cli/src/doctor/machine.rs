@@ -43,7 +43,7 @@ pub(super) fn look(threads: usize, placement: Placement) -> Machine {
         free_memory_bytes: memory.map(|(_, free)| free),
         copied_up_to_bytes: match placement {
             Placement::CopyUpTo(most) => most,
-            Placement::Fixed(LoadMode::Copy) => u64::MAX,
+            Placement::Fixed(LoadMode::Copy | LoadMode::Arrange) => u64::MAX,
             Placement::Fixed(LoadMode::Map | LoadMode::Lock) => 0,
         },
     }

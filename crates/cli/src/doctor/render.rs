@@ -21,8 +21,8 @@ pub(crate) fn render(report: &Report, out: &mut Output) -> Result<(), Failure> {
     }
     let weights = match machine.copied_up_to_bytes {
         0 => "mapped".to_owned(),
-        u64::MAX => "copied".to_owned(),
-        most => format!("copied for programs of up to {}, else mapped", size(most)),
+        u64::MAX => "in memory of their own".to_owned(),
+        most => format!("in memory of their own for programs of up to {}, else mapped", size(most)),
     };
     table.row(["weights", &weights]);
     out.section("machine", &table)?;

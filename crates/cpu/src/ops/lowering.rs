@@ -28,6 +28,8 @@ pub(crate) struct Lowering {
     pub(crate) invariant: bool,
     /// Whether that holds for the rows of one run too.
     pub(crate) invariant_rows: bool,
+    /// Whether weights are brought into the order of the kernels.
+    pub(crate) arranges: bool,
     pub(crate) threads: usize,
     /// Tables of turns that several nodes share, by what they are made of.
     pub(super) tables: HashMap<TableKey, usize>,
@@ -48,13 +50,14 @@ pub(crate) struct Lowering {
 impl Lowering {
     pub(crate) fn new(prepared: Arc<Prepared>, how: Numerics, threads: usize, form: Form) -> Lowering {
         let (tables, inputs, bound, turned) = Default::default();
-        let Numerics { path, precision, invariant, invariant_rows } = how;
+        let Numerics { path, precision, invariant, invariant_rows, arranges } = how;
         Lowering {
             prepared,
             path,
             precision,
             invariant,
             invariant_rows,
+            arranges,
             threads,
             tables,
             inputs,
@@ -126,6 +129,8 @@ pub(crate) struct Numerics {
     pub(crate) invariant: bool,
     /// Whether that holds for the rows of one run too.
     pub(crate) invariant_rows: bool,
+    /// Whether weights are brought into the order of the kernels, which add up in that order.
+    pub(crate) arranges: bool,
 }
 
 /// What a table of turns is made of.

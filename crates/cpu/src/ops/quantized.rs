@@ -6,6 +6,7 @@ use super::lowering::{Compiled, Numbered, Planner, constant};
 use crate::constants::{Bound, LinearKey};
 use crate::fault::{invalid, out_of_range};
 use crate::joint::Joint;
+use crate::residence::rarely_needed;
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
@@ -193,8 +194,12 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
         _ => Rounding::Exact,
     };
     let alone = QuantLinear::new(weight, input, planner.lower.path, rounding).ok()?;
+    let alone = if planner.lower.arranges { arranged(planner, fields, alone)? } else { Arc::new(alone) };
     // Rows of one run may be those of several sessions.
-    let alone = Arc::new(if planner.lower.invariant_rows { alone.invariant() } else { alone });
+    let alone = match planner.lower.invariant_rows {
+        true => Arc::new(QuantLinear::clone(&alone).invariant()),
+        false => alone,
+    };
     let together = match planner.lower.invariant {
         true => Arc::new(QuantLinear::clone(&alone).invariant()),
         false => alone.clone(),
@@ -202,6 +207,24 @@ pub(super) fn bound(planner: &Planner<'_>, fields: Fields<'_>, input: DType) -> 
     let bound = Bound { alone, together };
     linears.insert(key, bound.clone());
     Some(bound)
+}
+
+/// A weight in the order of its kernel, made once for all graphs of a program. What it was made of is rarely looked at again.
+fn arranged(planner: &Planner<'_>, fields: Fields<'_>, linear: QuantLinear) -> Option<Arc<QuantLinear>> {
+    let (w, scales) = (constant(planner, fields.w)?.bytes(), constant(planner, fields.scales)?.bytes());
+    let (at, scheme) = ((w.as_ptr() as usize, scales.as_ptr() as usize), fields.scheme()?);
+    let key = (at.0, at.1, scheme, linear.input_layout().dtype());
+    let mut known = planner.lower.prepared.arranged.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(linear) = known.get(&key) {
+        return Some(linear.clone());
+    }
+    let linear = Arc::new(linear.arranged());
+    if !linear.reads_files() {
+        rarely_needed(w);
+        rarely_needed(scales);
+    }
+    known.insert(key, linear.clone());
+    Some(linear)
 }
 
 /// Room for the activations of a product in the form that its kernel wants, and whether this node fills it. Projections

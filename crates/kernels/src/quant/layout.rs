@@ -98,6 +98,11 @@ fn starts_from_centre(path: Path) -> bool {
 }
 
 impl InputLayout {
+    /// The dtype of activations before they are prepared.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Chooses the layout for a weight.
     pub(super) fn new(
         weight: &QuantWeight,

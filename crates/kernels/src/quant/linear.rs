@@ -8,11 +8,15 @@ use super::rows::{Rows, RowsMut};
 #[cfg(target_arch = "x86_64")]
 use super::tiles;
 use super::weight::QuantWeight;
+#[cfg(target_arch = "x86_64")]
+use super::woven::Woven;
 use super::{LinearError, Precision};
 use crate::path::Path;
 use crate::pool::Pool;
 use pteron_tensor::DType;
 use std::ops::Range;
+#[cfg(target_arch = "x86_64")]
+use std::sync::Arc;
 
 /// Least bytes of the weight that are worth a task of their own.
 const TASK_BYTES: usize = 32 << 10;
@@ -43,6 +47,27 @@ impl QuantLinear {
         Ok(QuantLinear { weight, path, precision, layout, invariant: false })
     }
 
+    /// Takes the weight into memory of its own, in huge pages: a weight of four bits in the order in which vectors multiply it,
+    /// where the path has kernels for that, which multiply every number of rows faster, and each as it is alone; another one
+    /// as it is. Where there is no memory for it, all stays as it was.
+    #[must_use]
+    pub fn arranged(mut self) -> QuantLinear {
+        #[cfg(target_arch = "x86_64")]
+        if least_rows_of_panels(&self.weight, &self.layout, self.path).is_some()
+            && let Some(woven) = Woven::new(&self.weight, self.layout.lanes.lanes)
+        {
+            self.weight.woven = Some(Arc::new(woven));
+            return self;
+        }
+        self.weight.bring_near();
+        self
+    }
+
+    /// Whether products read bytes that the weight was made of, although it was arranged: matrix tiles do.
+    pub fn reads_files(&self) -> bool {
+        self.layout.tiles.is_some() && self.weight.is_woven()
+    }
+
     /// Keeps to kernels that give each row what it gives alone, to the last bit, however many are multiplied together:
     /// answers then do not change with what else is computed beside them. Many rows take longer so.
     #[must_use]
@@ -60,8 +85,8 @@ impl QuantLinear {
     /// Whether each of so many rows gives what it gives alone, to the last bit. Matrix tiles and panels, which are for many
     /// rows, add up in another order, and tiles round activations otherwise.
     pub fn is_invariant_for(&self, rows: usize) -> bool {
-        let panels = least_rows_of_panels(&self.layout, self.path);
-        self.invariant || !self.uses_tiles(rows) && panels.is_none_or(|least| rows < least)
+        let panels = least_rows_of_panels(&self.weight, &self.layout, self.path);
+        self.invariant || !self.uses_tiles(rows) && panels.is_none_or(|least| least == 1 || rows < least)
     }
 
     /// The weight.
@@ -239,9 +264,9 @@ impl QuantLinear {
     /// Columns that are worth a task of their own.
     pub(super) fn least_share(&self, rows: usize) -> usize {
         let least = TASK_BYTES.div_ceil((self.weight.row_bytes() * rows.max(1)).max(1));
-        let panels = least_rows_of_panels(&self.layout, self.path);
+        let panels = least_rows_of_panels(&self.weight, &self.layout, self.path);
         // A task with panels arranges activations for itself.
-        if panels.is_some_and(|from| rows >= from) && !self.invariant {
+        if rows > 1 && panels.is_some_and(|from| rows >= from) && !self.invariant {
             least.max(TASK_PANEL_ROWS)
         } else {
             least

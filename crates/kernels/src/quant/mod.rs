@@ -14,11 +14,14 @@ mod joined;
 mod layout;
 mod linear;
 mod lookup;
+mod memory;
 mod prepare;
 mod rows;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 mod weight;
+#[cfg(target_arch = "x86_64")]
+mod woven;
 
 #[cfg(test)]
 mod tests;

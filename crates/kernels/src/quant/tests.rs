@@ -126,8 +126,15 @@ struct Run {
     stride: usize,
 }
 
-/// Runs a case and holds each output against its sum; the largest error as a share of what was added up.
+/// Runs a case with the weight as it lies and as it is arranged, and holds each output against its sum; the largest error as a
+/// share of what was added up.
 fn worst(case: &Case, pool: &Pool, run: &Run) -> f64 {
+    let linear = QuantLinear::new(case.weight.clone(), run.input, run.path, run.precision).unwrap();
+    let arranged = linear.clone().arranged();
+    worst_of(case, pool, run, &linear).max(worst_of(case, pool, run, &arranged))
+}
+
+fn worst_of(case: &Case, pool: &Pool, run: &Run, linear: &QuantLinear) -> f64 {
     let (n, k) = (case.weight.n(), case.weight.k());
     let mut noise = Noise(7 + run.rows as u64);
     let values: Vec<f32> = (0..run.rows * run.stride)
@@ -138,7 +145,6 @@ fn worst(case: &Case, pool: &Pool, run: &Run) -> f64 {
     let mut aligned = Aligned::new(bytes.len());
     aligned.bytes().copy_from_slice(&bytes);
     let x = Rows::new(aligned.bytes(), run.input, run.rows, k, run.stride).unwrap();
-    let linear = QuantLinear::new(case.weight.clone(), run.input, run.path, run.precision).unwrap();
     let mut prepared = Aligned::new(linear.input_bytes(run.rows));
     linear.prepare_input(pool, x, prepared.bytes()).unwrap();
     let out_stride = n + 3;

@@ -3,9 +3,12 @@
 
 use super::LinearError;
 use super::error::expect_length;
+use super::memory::Memory;
 use half::{bf16, f16};
 use pteron_tensor::quant::{Mode, Scheme, packed};
 use pteron_tensor::{Bytes, DType};
+#[cfg(target_arch = "x86_64")]
+use {super::woven::Woven, std::sync::Arc};
 
 /// The parts of a quantised weight, as a file has them.
 #[derive(Clone, Debug)]
@@ -130,6 +133,9 @@ pub struct QuantWeight {
     pub(super) n: usize,
     pub(super) k: usize,
     derived: usize,
+    /// A copy by panels, where one was made.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) woven: Option<Arc<Woven>>,
 }
 
 impl QuantWeight {
@@ -199,7 +205,39 @@ impl QuantWeight {
             Some(biases) if are_centred(stored, scheme, &scales, &biases) => (None, Some(centre_of(scheme))),
             biases => (biases, None),
         };
-        Ok(QuantWeight { codes, scales, biases, centre, stored, elements, scheme, matrices, n, k, derived })
+        Ok(QuantWeight {
+            codes,
+            scales,
+            biases,
+            centre,
+            stored,
+            elements,
+            scheme,
+            matrices,
+            n,
+            k,
+            derived,
+            #[cfg(target_arch = "x86_64")]
+            woven: None,
+        })
+    }
+
+    /// Copies all parts into memory of their own, as far as there is some.
+    pub(super) fn bring_near(&mut self) {
+        for part in [&mut self.codes, &mut self.scales].into_iter().chain(&mut self.biases) {
+            if let Some(near) = Memory::copy_of(part) {
+                self.derived += near.len();
+                *part = near;
+            }
+        }
+    }
+
+    /// Whether there is a copy by panels.
+    pub(super) fn is_woven(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.woven.is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// Outputs of a matrix.
@@ -228,9 +266,13 @@ impl QuantWeight {
         (self.codes.len() + self.scales.len() + biases) / self.matrices.max(1)
     }
 
-    /// Bytes that had to be made beside those of the file: scales of the small-float modes as bf16.
+    /// Bytes that had to be made beside those of the file: scales of the small-float modes as bf16, and a woven copy.
     pub fn derived_bytes(&self) -> usize {
-        self.derived
+        #[cfg(target_arch = "x86_64")]
+        let woven = self.woven.as_ref().map_or(0, |woven| woven.bytes());
+        #[cfg(not(target_arch = "x86_64"))]
+        let woven = 0;
+        self.derived + woven
     }
 
     /// Groups of a row.

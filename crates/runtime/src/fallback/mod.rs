@@ -92,6 +92,10 @@ impl Backend for WithFallback {
         self.own.backend.reads_in_place()
     }
 
+    fn arranges(&self) -> bool {
+        self.own.backend.arranges()
+    }
+
     fn load(
         &self,
         device: DeviceId,

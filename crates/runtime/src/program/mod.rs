@@ -315,7 +315,11 @@ fn open_mode(placement: Placement, backend: &dyn Backend, path: &Path, data: &[&
             // What cannot be looked at cannot be opened either, which is reported then.
             let size = |path: &&Path| std::fs::metadata(path).map_or(0, |file| file.len());
             let bytes = data.iter().chain([&path]).map(size).fold(0, u64::saturating_add);
-            if backend.reads_in_place() && bytes <= most { LoadMode::Copy } else { LoadMode::Map }
+            match bytes <= most {
+                true if backend.arranges() => LoadMode::Arrange,
+                true if backend.reads_in_place() => LoadMode::Copy,
+                _ => LoadMode::Map,
+            }
         }
     }
 }

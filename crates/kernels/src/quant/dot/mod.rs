@@ -156,9 +156,11 @@ pub(super) struct Pick {
 }
 
 impl Product<'_> {
-    /// Whether so many rows of activations are multiplied by panels, which add up in another order.
+    /// Whether so many rows of activations are multiplied by panels, which add up in another order: where they are used for one
+    /// row already, all are multiplied by them.
     fn uses_panels(&self, count: usize) -> bool {
-        !self.invariant && least_rows_of_panels(self.layout, self.path).is_some_and(|least| count >= least)
+        let least = least_rows_of_panels(self.weight, self.layout, self.path);
+        least.is_some_and(|least| least == 1 || !self.invariant && count >= least)
     }
 
     /// Multiplies rows `columns` of a matrix with the picked rows of activations; `columns` are the output's.
@@ -190,12 +192,12 @@ impl Product<'_> {
 }
 
 /// From how many rows of activations on products are computed by panels, where they ever are.
-pub(super) fn least_rows_of_panels(layout: &InputLayout, path: Path) -> Option<usize> {
+pub(super) fn least_rows_of_panels(weight: &QuantWeight, layout: &InputLayout, path: Path) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
-    return panels::least_rows(layout, path);
+    return panels::least_rows(weight, layout, path);
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let _ = (layout, path);
+        let _ = (weight, layout, path);
         None
     }
 }

@@ -52,20 +52,23 @@ fn a_row_is_the_same_alone_and_in_a_block() {
                 for &k in &lengths[sized(0, 1)..] {
                     let weight = case(scheme, DType::BF16, 1, sized(39, 2), k).weight;
                     let linear = QuantLinear::new(weight, DType::F32, path, precision).unwrap();
-                    let invariant = linear.clone().invariant();
-                    let counts = sized(&[2, 3, 4, 5, 6, 7, 8, 9, 13, 17][..], &[3]);
-                    let mut noise = Noise(at as u64);
-                    let x: Vec<f32> = (0..counts[counts.len() - 1] * k).map(|_| noise.float()).collect();
-                    let alone: Vec<u32> =
-                        x.chunks(k).flat_map(|row| bits_of(&invariant, &pool, row, 1)).collect();
-                    let what = format!("{path} {scheme:?} {precision:?} {k}");
-                    assert!(linear.is_invariant_for(1), "{what}");
-                    for &count in counts {
-                        assert!(invariant.is_invariant_for(count));
-                        let same = &alone[..count * linear.weight().n()];
-                        assert!(bits_of(&invariant, &pool, &x, count) == *same, "{what}: {count} rows");
-                        if linear.is_invariant_for(count) {
-                            assert!(bits_of(&linear, &pool, &x, count) == *same, "{what}: {count} rows");
+                    let arranged = linear.clone().arranged();
+                    for linear in [linear, arranged] {
+                        let invariant = linear.clone().invariant();
+                        let counts = sized(&[2, 3, 4, 5, 6, 7, 8, 9, 13, 17][..], &[3]);
+                        let mut noise = Noise(at as u64);
+                        let x: Vec<f32> = (0..counts[counts.len() - 1] * k).map(|_| noise.float()).collect();
+                        let alone: Vec<u32> =
+                            x.chunks(k).flat_map(|row| bits_of(&invariant, &pool, row, 1)).collect();
+                        let what = format!("{path} {scheme:?} {precision:?} {k}");
+                        assert!(linear.is_invariant_for(1), "{what}");
+                        for &count in counts {
+                            assert!(invariant.is_invariant_for(count));
+                            let same = &alone[..count * linear.weight().n()];
+                            assert!(bits_of(&invariant, &pool, &x, count) == *same, "{what}: {count} rows");
+                            if linear.is_invariant_for(count) {
+                                assert!(bits_of(&linear, &pool, &x, count) == *same, "{what}: {count} rows");
+                            }
                         }
                     }
                 }
@@ -92,10 +95,13 @@ fn panels_on_tiles_give_what_panels_of_vectors_give() {
         let x: Vec<f32> = (0..36 * k).map(|_| noise.float()).collect();
         let [tiles, vectors] = [Path::Amx, Path::Avx512]
             .map(|path| QuantLinear::new(weight.clone(), DType::F32, path, Precision::Fast).unwrap());
+        let arranged = tiles.clone().arranged();
         for count in [8, 9, 12, 13, 16, 17, 20, 33, 36] {
             assert!(!tiles.uses_tiles(count), "the tiles of long prompts, which round otherwise");
             let same = bits_of(&tiles, &pool, &x, count) == bits_of(&vectors, &pool, &x, count);
             assert!(same, "{scheme:?} {n}x{k}: {count} rows");
+            let same = bits_of(&arranged, &pool, &x, count) == bits_of(&vectors, &pool, &x, count);
+            assert!(same, "{scheme:?} {n}x{k}: {count} rows, arranged");
         }
     }
 }

@@ -111,7 +111,7 @@ impl Left {
         // SAFETY: rows have blocks of values with their scales behind them, then sums; there is room for all.
         unsafe {
             for row in 0..work.count {
-                let [from] = panel.inputs(row);
+                let from = panel.input(row);
                 for group in 0..of.groups {
                     let value = group * depth;
                     let from =
@@ -169,7 +169,7 @@ impl Each<'_> {
             let those = first..columns.end.min(first + Sixteen::LANES);
             // SAFETY: the caller's promises.
             unsafe {
-                panel.begin(lanes, product, self.work.first_row, those.clone(), self.of.blocks * ROWS);
+                panel.begin(lanes, product, self.work.matrix, those.clone(), self.of.blocks * ROWS);
                 panel.expect(first > columns.start, those.end < columns.end);
                 for start in (0..product.weight.k).step_by(PART) {
                     let part = start..product.weight.k.min(start + PART);

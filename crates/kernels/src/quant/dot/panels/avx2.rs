@@ -1,8 +1,7 @@
 //! Eight rows of the weight in the lanes of AVX2, with or without its int8 dot product.
 
 use super::super::avx2::{Bits, padded};
-use super::unpack::Panel;
-use super::{Lanes, Work};
+use super::{Lanes, Scratch, Work};
 use crate::path::Path;
 use crate::quant::layout::e2m1_codes;
 use crate::quant::weight::{Elements, Stored};
@@ -24,7 +23,7 @@ mod how {
 ///
 /// # Safety
 /// The machine has AVX2 with FMA, and AVX-VNNI where the product's path says so; the work's rows exist.
-pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel) {
+pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
     let weight = work.product.weight;
     let numbers = (weight.elements == Elements::DoubledE2M1).then(e2m1_codes);
     let bits = Bits::new(weight.scheme.bits());
@@ -33,34 +32,34 @@ pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel) {
     // SAFETY: the caller's promises.
     unsafe {
         match (work.product.path == Path::AvxVnni, nibbles) {
-            (true, true) => dots::<true>(work, panel, Eight { numbers, bits }),
-            (true, false) => dots::<false>(work, panel, Eight { numbers, bits }),
+            (true, true) => dots::<true>(work, scratch, Eight { numbers, bits }),
+            (true, false) => dots::<false>(work, scratch, Eight { numbers, bits }),
             (_, true) if numbers.is_none() => {
-                plain::<{ how::NARROW }, true>(work, panel, Eight { numbers, bits });
+                plain::<{ how::NARROW }, true>(work, scratch, Eight { numbers, bits });
             }
-            (_, true) => plain::<{ how::PAIRS }, true>(work, panel, Eight { numbers, bits }),
+            (_, true) => plain::<{ how::PAIRS }, true>(work, scratch, Eight { numbers, bits }),
             (_, false) if weight.scheme.bits() == 8 => {
-                plain::<{ how::HALVES }, false>(work, panel, Eight { numbers, bits });
+                plain::<{ how::HALVES }, false>(work, scratch, Eight { numbers, bits });
             }
-            (_, false) => plain::<{ how::PAIRS }, false>(work, panel, Eight { numbers, bits }),
+            (_, false) => plain::<{ how::PAIRS }, false>(work, scratch, Eight { numbers, bits }),
         }
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-unsafe fn dots<const NIBBLES: bool>(work: &Work<'_>, panel: &mut Panel, lanes: Eight<'_, { how::DOTS }>) {
+unsafe fn dots<const NIBBLES: bool>(work: &Work<'_>, scratch: &mut Scratch, lanes: Eight<'_, { how::DOTS }>) {
     // SAFETY: the caller's promises.
-    unsafe { work.run::<_, NIBBLES>(lanes, panel) }
+    unsafe { work.run::<_, NIBBLES, 4>(lanes, scratch) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn plain<const HOW: u8, const NIBBLES: bool>(
     work: &Work<'_>,
-    panel: &mut Panel,
+    scratch: &mut Scratch,
     lanes: Eight<'_, HOW>,
 ) {
     // SAFETY: the caller's promises.
-    unsafe { work.run::<_, NIBBLES>(lanes, panel) }
+    unsafe { work.run::<_, NIBBLES, 4>(lanes, scratch) }
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +80,27 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     unsafe fn no_sum(self) -> __m256i {
         // SAFETY: the path has AVX2.
         unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    unsafe fn zero(self) -> __m256 {
+        // SAFETY: the path has AVX2.
+        unsafe { _mm256_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_stored(self, stored: Stored, from: *const u8) -> __m256 {
+        // SAFETY: eight stored floats are readable.
+        unsafe {
+            match stored {
+                Stored::F32 => _mm256_loadu_ps(from.cast()),
+                Stored::F16 => _mm256_cvtph_ps(_mm_loadu_si128(from.cast())),
+                Stored::BF16 => {
+                    let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -177,36 +197,22 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
 
     #[inline(always)]
     unsafe fn words(self, rows: &[*const u8; 16], words: usize) -> [__m256i; 8] {
-        let masks: [i32; 16] = std::array::from_fn(|i| if i < 8 { -1 } else { 0 });
-        // SAFETY: the loads touch so many words of each row.
+        let [first, _] = rows.as_chunks::<8>().0 else { unreachable!("twice eight rows") };
+        // SAFETY: the caller's promises.
+        unsafe { words_of_eight(first, 0, words) }
+    }
+
+    #[inline(always)]
+    unsafe fn beside(self, rows: &[*const u8; 8], at: usize, words: usize, to: *mut u8, step: usize) {
+        // SAFETY: the caller's promises.
         unsafe {
-            let mask = _mm256_loadu_si256(masks.as_ptr().add(8 - words).cast());
-            let mut r = [_mm256_setzero_ps(); 8];
-            for (vector, row) in r.iter_mut().zip(rows) {
-                *vector = match words {
-                    8 => _mm256_loadu_ps(row.cast()),
-                    _ => _mm256_maskload_ps(row.cast(), mask),
-                };
+            for word in (0..words).step_by(8) {
+                let left = 8.min(words - word);
+                let columns = words_of_eight(rows, at + 4 * word, left);
+                for (i, &column) in columns[..left].iter().enumerate() {
+                    _mm_storeu_si128(to.add((word + i) * step).cast(), _mm256_castsi256_si128(column));
+                }
             }
-            // Pairs of neighbouring rows, then fours, then both halves.
-            let mut fours = [_mm256_setzero_ps(); 8];
-            for i in [0, 4] {
-                let low_a = _mm256_unpacklo_ps(r[i], r[i + 1]);
-                let high_a = _mm256_unpackhi_ps(r[i], r[i + 1]);
-                let low_b = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
-                let high_b = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
-                fours[i] = _mm256_shuffle_ps::<0b01_00_01_00>(low_a, low_b);
-                fours[i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(low_a, low_b);
-                fours[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(high_a, high_b);
-                fours[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(high_a, high_b);
-            }
-            let mut columns = [_mm256_setzero_si256(); 8];
-            for i in 0..4 {
-                let low = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
-                let high = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
-                (columns[i], columns[i + 4]) = (_mm256_castps_si256(low), _mm256_castps_si256(high));
-            }
-            columns
         }
     }
 
@@ -273,5 +279,52 @@ impl<const HOW: u8> Lanes for Eight<'_, HOW> {
     unsafe fn prefetch(self, from: *const u8) {
         // SAFETY: a prefetch of any address is harmless.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_near(self, from: *const u8) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
+}
+
+/// For each of eight words of four bytes, that word of eight rows, each so many bytes on. Of the rows only the first `words` (1 to 8)
+/// are read; vectors of the others mean nothing.
+///
+/// # Safety
+/// The machine has AVX2, and so many words of every row are readable.
+#[inline(always)]
+pub(super) unsafe fn words_of_eight(rows: &[*const u8; 8], at: usize, words: usize) -> [__m256i; 8] {
+    let masks: [i32; 16] = std::array::from_fn(|i| if i < 8 { -1 } else { 0 });
+    // SAFETY: the loads touch so many words of each row.
+    unsafe {
+        let mask = _mm256_loadu_si256(masks.as_ptr().add(8 - words).cast());
+        let mut r = [_mm256_setzero_ps(); 8];
+        for (vector, row) in r.iter_mut().zip(rows) {
+            let row = row.add(at);
+            *vector = match words {
+                8 => _mm256_loadu_ps(row.cast()),
+                _ => _mm256_maskload_ps(row.cast(), mask),
+            };
+        }
+        // Pairs of neighbouring rows, then fours, then both halves.
+        let mut fours = [_mm256_setzero_ps(); 8];
+        for i in [0, 4] {
+            let low_a = _mm256_unpacklo_ps(r[i], r[i + 1]);
+            let high_a = _mm256_unpackhi_ps(r[i], r[i + 1]);
+            let low_b = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
+            let high_b = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+            fours[i] = _mm256_shuffle_ps::<0b01_00_01_00>(low_a, low_b);
+            fours[i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(low_a, low_b);
+            fours[i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(high_a, high_b);
+            fours[i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(high_a, high_b);
+        }
+        let mut columns = [_mm256_setzero_si256(); 8];
+        for i in 0..4 {
+            let low = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
+            let high = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
+            (columns[i], columns[i + 4]) = (_mm256_castps_si256(low), _mm256_castps_si256(high));
+        }
+        columns
     }
 }

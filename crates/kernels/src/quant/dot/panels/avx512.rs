@@ -1,7 +1,7 @@
 //! Sixteen rows of the weight in the lanes of AVX-512.
 
-use super::unpack::Panel;
-use super::{Lanes, Work, amx};
+use super::avx2::words_of_eight;
+use super::{Lanes, Scratch, Work, amx};
 use crate::path::Path;
 use crate::quant::bits::Bits;
 use crate::quant::layout::e2m1_codes;
@@ -14,7 +14,7 @@ use std::arch::x86_64::*;
 /// # Safety
 /// The machine has AVX-512 with VNNI (and VBMI where lanes take four values) and what the product's path says, and the work's
 /// rows exist.
-pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel, left: &mut amx::Left) {
+pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
     let weight = work.product.weight;
     let numbers = (weight.elements == Elements::DoubledE2M1).then(e2m1_codes);
     let bits = Bits::new(weight.scheme.bits());
@@ -22,26 +22,26 @@ pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel, left: &mut amx::Lef
     // SAFETY: the caller's promises.
     unsafe {
         let by_tiles = work.product.path == Path::Amx && work.count >= amx::LEAST_ROWS;
-        if by_tiles && amx::run(work, panel, left, lanes) {
+        if by_tiles && amx::run(work, &mut scratch.panel, &mut scratch.left, lanes) {
             return;
         }
         match work.product.layout.lanes.per_lane {
-            8 => nibbles(work, panel, lanes),
-            _ => others(work, panel, lanes),
+            8 => nibbles(work, scratch, lanes),
+            _ => others(work, scratch, lanes),
         }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn nibbles(work: &Work<'_>, panel: &mut Panel, lanes: Sixteen<'_>) {
+unsafe fn nibbles(work: &Work<'_>, scratch: &mut Scratch, lanes: Sixteen<'_>) {
     // SAFETY: the caller's promises.
-    unsafe { work.run::<_, true>(lanes, panel) }
+    unsafe { work.run::<_, true, 8>(lanes, scratch) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn others(work: &Work<'_>, panel: &mut Panel, lanes: Sixteen<'_>) {
+unsafe fn others(work: &Work<'_>, scratch: &mut Scratch, lanes: Sixteen<'_>) {
     // SAFETY: the caller's promises.
-    unsafe { work.run::<_, false>(lanes, panel) }
+    unsafe { work.run::<_, false, 8>(lanes, scratch) }
 }
 
 #[derive(Clone, Copy)]
@@ -62,6 +62,27 @@ impl Lanes for Sixteen<'_> {
     unsafe fn no_sum(self) -> __m512i {
         // SAFETY: the path has AVX-512.
         unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    unsafe fn zero(self) -> __m512 {
+        // SAFETY: the path has AVX-512.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_stored(self, stored: Stored, from: *const u8) -> __m512 {
+        // SAFETY: sixteen stored floats are readable.
+        unsafe {
+            match stored {
+                Stored::F32 => _mm512_loadu_ps(from.cast()),
+                Stored::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+                Stored::BF16 => {
+                    let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+                }
+            }
+        }
     }
 
     #[inline(always)]
@@ -142,6 +163,20 @@ impl Lanes for Sixteen<'_> {
     }
 
     #[inline(always)]
+    unsafe fn beside(self, rows: &[*const u8; 8], at: usize, words: usize, to: *mut u8, step: usize) {
+        // SAFETY: the caller's promises; AVX-512 has AVX2.
+        unsafe {
+            for word in (0..words).step_by(8) {
+                let left = 8.min(words - word);
+                let columns = words_of_eight(rows, at + 4 * word, left);
+                for (i, &column) in columns[..left].iter().enumerate() {
+                    _mm256_storeu_si256(to.add((word + i) * step).cast(), column);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn store_codes(self, codes: __m512i, to: *mut u8) {
         // SAFETY: there is room for a vector.
         unsafe { _mm512_storeu_si512(to.cast(), codes) }
@@ -192,5 +227,11 @@ impl Lanes for Sixteen<'_> {
     unsafe fn prefetch(self, from: *const u8) {
         // SAFETY: a prefetch of any address is harmless.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch_near(self, from: *const u8) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
 }

@@ -10,12 +10,15 @@
 mod amx;
 mod avx2;
 mod avx512;
+mod inputs;
 mod unpack;
 
 use super::{Pick, Product};
 use crate::path::Path;
 use crate::quant::layout::{INPUT_GROUP, InputLayout, Numbers};
-use crate::quant::weight::Stored;
+use crate::quant::weight::{QuantWeight, Stored};
+use crate::quant::woven::PanelAt;
+use inputs::{Alone, Arranged, Beside, Inputs};
 use std::cell::RefCell;
 use std::ops::Range;
 use unpack::Panel;
@@ -24,18 +27,29 @@ use unpack::Panel;
 /// cache to activations.
 const PART: usize = 512;
 
-/// Least rows of activations for which unpacking pays, by measurement of each path; `None` where there are no panels for
+/// Least rows of activations for which unpacking pays, by measurement of each path, or 1 where nothing need be unpacked; `None` where there are no panels for
 /// the product, which is not of bytes or not on a path that is written for it.
-pub(super) fn least_rows(layout: &InputLayout, path: Path) -> Option<usize> {
+pub(super) fn least_rows(weight: &QuantWeight, layout: &InputLayout, path: Path) -> Option<usize> {
     if layout.lanes.numbers == Numbers::F32 {
         return None;
     }
     match path {
+        _ if weight.woven.is_some() => Some(1),
         // Four or five rows would gain less than a tenth, and as lanes they stay what each is alone.
         Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => Some(6),
         _ => None,
     }
 }
+
+/// Most rows of activations for which nibbles of a woven weight are taken apart again for each block of them; for more, a
+/// part at a time is, and kept.
+const MOST_DIRECT: usize = 24;
+
+/// Rows of activations that are arranged at a time.
+const CHUNK_ROWS: usize = 512;
+
+/// How far ahead of its use a woven weight is asked for, in bytes.
+const WOVEN_AHEAD: usize = 4096;
 
 /// What a vector path does; all is inlined into functions that enable its instructions.
 ///
@@ -54,10 +68,13 @@ trait Lanes: Copy {
     const ROWS: usize;
 
     unsafe fn no_sum(self) -> Self::Whole;
+    unsafe fn zero(self) -> Self::Float;
     unsafe fn codes(self, from: *const u8) -> Self::Whole;
     /// Adds to every lane the products of its four codes in each of two vectors with the four bytes at each `x`.
     unsafe fn add_eight(self, sum: Self::Whole, codes: [Self::Whole; 2], x: [*const u8; 2]) -> Self::Whole;
     unsafe fn load(self, from: *const f32) -> Self::Float;
+    /// A stored float for every lane.
+    unsafe fn load_stored(self, stored: Stored, from: *const u8) -> Self::Float;
     /// `values * factor`.
     unsafe fn times(self, values: Self::Float, factor: f32) -> Self::Float;
     /// `to + sum * *x * scale`, or where there is a shift `to + (sum * *x + *shift) * scale`.
@@ -77,6 +94,9 @@ trait Lanes: Copy {
     /// A vector for each of `LANES` words of four bytes, which has that word of every row. Of the rows only the first
     /// `words` (1 to `LANES`) are read; vectors of the others mean nothing.
     unsafe fn words(self, rows: &[*const u8; 16], words: usize) -> Self::Words;
+    /// Of eight rows, each so many bytes on, as many words as there are, one by one: of each the first `ROWS` rows', side by side,
+    /// every `step` bytes.
+    unsafe fn beside(self, rows: &[*const u8; 8], at: usize, words: usize, to: *mut u8, step: usize);
     unsafe fn store_codes(self, codes: Self::Whole, to: *mut u8);
     /// The even nibbles of a vector and the odd ones, as numbers of the weight.
     unsafe fn nibbles(self, packed: Self::Whole) -> [Self::Whole; 2];
@@ -86,6 +106,8 @@ trait Lanes: Copy {
     unsafe fn widen(self, from: *const u8, left: usize, to: *mut u8);
     /// Asks for memory that is read a while later.
     unsafe fn prefetch(self, from: *const u8);
+    /// Asks for memory that is read soon.
+    unsafe fn prefetch_near(self, from: *const u8);
 }
 
 /// Multiplies rows `columns` of a matrix with the picked rows of activations, which are bytes.
@@ -101,35 +123,46 @@ pub(super) unsafe fn compute(
 ) {
     thread_local! {
         // Its memory is kept from call to call.
-        static PANEL: RefCell<(Panel, amx::Left)> = RefCell::default();
+        static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
-    let work = Work {
-        product,
-        first_row: matrix * product.weight.n,
-        columns,
-        picks,
-        count,
-        block_bytes: product.layout.lanes.block_bytes(),
-        sums_at: product.layout.lane_sums_at(),
-    };
-    PANEL.with_borrow_mut(|(panel, left)| {
-        panel.fit(product, picks, count);
-        // SAFETY: the caller's promises.
-        unsafe {
-            match product.path {
-                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => {
-                    avx512::run(&work, panel, left)
+    SCRATCH.with_borrow_mut(|scratch| {
+        for first in (0..count).step_by(CHUNK_ROWS) {
+            let (picks, count) = (|row: usize| picks(first + row), CHUNK_ROWS.min(count - first));
+            let work = Work {
+                product,
+                matrix,
+                columns: columns.clone(),
+                picks: &picks,
+                count,
+                block_bytes: product.layout.lanes.block_bytes(),
+                sums_at: product.layout.lane_sums_at(),
+            };
+            scratch.panel.fit(product, &picks, count);
+            // SAFETY: the caller's promises.
+            unsafe {
+                match product.path {
+                    Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => {
+                        avx512::run(&work, scratch)
+                    }
+                    _ => avx2::run(&work, scratch),
                 }
-                _ => avx2::run(&work, panel),
             }
         }
     });
 }
 
+/// What a thread works in.
+#[derive(Default)]
+struct Scratch {
+    panel: Panel,
+    arranged: Arranged,
+    left: amx::Left,
+}
+
 /// Rows of the weight and the activations that they meet.
 struct Work<'a> {
     product: &'a Product<'a>,
-    first_row: usize,
+    matrix: usize,
     columns: Range<usize>,
     picks: &'a dyn Fn(usize) -> Pick,
     count: usize,
@@ -138,34 +171,98 @@ struct Work<'a> {
     sums_at: usize,
 }
 
+/// Calls a method with the number of rows of a block as a constant: those up to four, or up to eight where a path has
+/// registers for them. No closures: instructions are enabled where all is inlined.
+macro_rules! by_rows {
+    ($lanes:ident, $len:expr, $self:ident.$method:ident::<$inputs:ty, $eights:ident>$arguments:tt) => {
+        match $len {
+            8.. if $lanes::ROWS == 8 => $self.$method::<$lanes, $inputs, 8, $eights>$arguments,
+            7 if $lanes::ROWS == 8 => $self.$method::<$lanes, $inputs, 7, $eights>$arguments,
+            6 if $lanes::ROWS == 8 => $self.$method::<$lanes, $inputs, 6, $eights>$arguments,
+            5 if $lanes::ROWS == 8 => $self.$method::<$lanes, $inputs, 5, $eights>$arguments,
+            4.. => $self.$method::<$lanes, $inputs, 4, $eights>$arguments,
+            3 => $self.$method::<$lanes, $inputs, 3, $eights>$arguments,
+            2 => $self.$method::<$lanes, $inputs, 2, $eights>$arguments,
+            _ => $self.$method::<$lanes, $inputs, 1, $eights>$arguments,
+        }
+    };
+}
+
 impl Work<'_> {
     /// All panels; inlined into every path's functions. `NIBBLES`: a lane of activations has eight values, the even ones
-    /// apart from the odd ones.
+    /// apart from the odd ones. `STRIDE` is the path's [`Lanes::ROWS`].
     #[inline(always)]
-    unsafe fn run<L: Lanes, const NIBBLES: bool>(&self, lanes: L, panel: &mut Panel) {
+    unsafe fn run<L: Lanes, const NIBBLES: bool, const STRIDE: usize>(
+        &self,
+        lanes: L,
+        scratch: &mut Scratch,
+    ) {
         // SAFETY: the caller's promises.
         unsafe {
             match self.product.weight.scheme.group() < INPUT_GROUP {
-                true => self.panels::<L, NIBBLES, 2>(lanes, panel),
-                false => self.panels::<L, NIBBLES, 4>(lanes, panel),
+                true => self.panels::<L, NIBBLES, STRIDE, 2>(lanes, scratch),
+                false => self.panels::<L, NIBBLES, STRIDE, 4>(lanes, scratch),
             }
         }
     }
 
+    /// Rows of activations in blocks that are as even as can be: a short one at the end would take nearly as long as a long
+    /// one.
+    fn blocks(&self, most: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+        let (count, blocks) = (self.count, self.count.div_ceil(most));
+        (0..blocks).map(move |block| count * block / blocks..count * (block + 1) / blocks)
+    }
+
     /// All panels, where so many times eight values have one scale of the weight and one of the activations.
     #[inline(always)]
-    unsafe fn panels<L: Lanes, const NIBBLES: bool, const EIGHTS: usize>(&self, lanes: L, panel: &mut Panel) {
+    unsafe fn panels<L: Lanes, const NIBBLES: bool, const STRIDE: usize, const EIGHTS: usize>(
+        &self,
+        lanes: L,
+        scratch: &mut Scratch,
+    ) {
+        let Scratch { panel, arranged, .. } = scratch;
         let end = self.columns.end;
-        for first in self.columns.clone().step_by(L::LANES) {
-            let columns = first..end.min(first + L::LANES);
-            // SAFETY: the caller's promises.
-            unsafe {
-                panel.begin(lanes, self.product, self.first_row, columns.clone(), self.count);
+        let woven = self.product.weight.woven.as_deref().filter(|_| NIBBLES);
+        // One row is read where it was prepared; for more there are no registers for their addresses.
+        let is_alone = woven.is_some() && self.count == 1;
+        // SAFETY: the caller's promises.
+        unsafe {
+            if !is_alone {
+                let starts = self.blocks(L::ROWS).map(|rows| rows.start);
+                arranged.fill(lanes, self.product, panel.all_inputs(), starts);
+            }
+            for first in self.columns.clone().step_by(L::LANES) {
+                let columns = first..end.min(first + L::LANES);
+                if let Some(woven) = woven.filter(|_| self.count <= MOST_DIRECT) {
+                    let at = woven.panel(self.matrix, first);
+                    if is_alone {
+                        let inputs = Alone::new(self, panel.input(0));
+                        self.direct::<L, _, 1, EIGHTS>(lanes, inputs, at, 0, &columns);
+                        continue;
+                    }
+                    for (block, rows) in self.blocks(L::ROWS).enumerate() {
+                        let inputs = arranged.block::<STRIDE>(block);
+                        by_rows!(
+                            L,
+                            rows.len(),
+                            self.direct::<Beside<STRIDE>, EIGHTS>(lanes, inputs, at, rows.start, &columns)
+                        );
+                    }
+                    continue;
+                }
+                panel.begin(lanes, self.product, self.matrix, columns.clone(), self.count);
                 panel.expect(first > self.columns.start, columns.end < end);
                 for start in (0..self.product.weight.k).step_by(PART) {
                     let part = start..self.product.weight.k.min(start + PART);
                     panel.unpack(lanes, self.product, part.clone());
-                    self.rows::<L, NIBBLES, EIGHTS>(lanes, panel, &part);
+                    for (block, rows) in self.blocks(L::ROWS).enumerate() {
+                        let inputs = arranged.block::<STRIDE>(block);
+                        by_rows!(
+                            L,
+                            rows.len(),
+                            self.add::<Beside<STRIDE>, EIGHTS>(lanes, inputs, panel, &part, rows.start)
+                        );
+                    }
                 }
                 let mut values = [0.0; 16];
                 for row in 0..self.count {
@@ -177,57 +274,24 @@ impl Work<'_> {
         }
     }
 
-    /// Adds a part's products with all rows of activations, in blocks that are as even as can be: a short one at the end
-    /// would take nearly as long as a long one.
+    /// Adds a part's products with a block of rows of activations.
     #[inline(always)]
-    unsafe fn rows<L: Lanes, const NIBBLES: bool, const EIGHTS: usize>(
+    unsafe fn add<L: Lanes, I: Inputs, const ROWS: usize, const EIGHTS: usize>(
         &self,
         lanes: L,
-        panel: &mut Panel,
-        part: &Range<usize>,
-    ) {
-        let (mut row, mut blocks) = (0, self.count.div_ceil(L::ROWS));
-        while row < self.count {
-            // SAFETY: the caller's promises. No closures: instructions are enabled where all is inlined.
-            row += unsafe {
-                match (self.count - row).div_ceil(blocks) {
-                    8.. if L::ROWS == 8 => self.add::<L, 8, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    7 if L::ROWS == 8 => self.add::<L, 7, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    6 if L::ROWS == 8 => self.add::<L, 6, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    5 if L::ROWS == 8 => self.add::<L, 5, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    4.. => self.add::<L, 4, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    3 => self.add::<L, 3, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    2 => self.add::<L, 2, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                    _ => self.add::<L, 1, NIBBLES, EIGHTS>(lanes, panel, part, row),
-                }
-            };
-            blocks -= 1;
-        }
-    }
-
-    /// Adds a part's products with some rows of activations.
-    #[inline(always)]
-    unsafe fn add<L: Lanes, const ROWS: usize, const NIBBLES: bool, const EIGHTS: usize>(
-        &self,
-        lanes: L,
+        inputs: I,
         panel: &mut Panel,
         part: &Range<usize>,
         row: usize,
-    ) -> usize {
+    ) {
         let Product { weight, layout, .. } = self.product;
         let sharing = 8 * EIGHTS;
         let of_group = (weight.scheme.group() / sharing).trailing_zeros();
         let vector = 4 * L::LANES;
-        // How far it is to the bytes that meet the next vector, and to those after both.
-        let (second, step) = if NIBBLES { (vector, 4) } else { (4, 8) };
-        let per_lane = if NIBBLES { 8 } else { 4 };
-        let block = per_lane * L::LANES;
-        let (block_bytes, sums_at) = (self.block_bytes, self.sums_at);
         let is_shifted = matches!(layout.lanes.numbers, Numbers::Int8Shifted { .. });
-        // SAFETY: the panel has the part's codes, and scales, biases and sums in every lane; a prepared row has blocks of
-        // `LANES` times `per_lane` values, of which those that share a scale never lie in two, and sums behind them.
+        // SAFETY: the panel has the part's codes, and scales, biases and sums in every lane; rows of activations have values
+        // and sums.
         unsafe {
-            let inputs: [*const u8; ROWS] = panel.inputs(row);
             let mut sums = [lanes.load(panel.sums(row)); ROWS];
             for (i, sum) in sums.iter_mut().enumerate().skip(1) {
                 *sum = lanes.load(panel.sums(row + i));
@@ -237,30 +301,26 @@ impl Work<'_> {
                 if row == 0 {
                     panel.prefetch(lanes, shared * sharing, sharing);
                 }
-                let value = shared * sharing;
-                let at = value / block * block_bytes + value % block / per_lane * 4;
+                let place = inputs.place(shared * sharing);
                 let mut whole = [lanes.no_sum(); ROWS];
                 for eight in 0..EIGHTS {
                     let both = [lanes.codes(codes), lanes.codes(codes.add(vector))];
-                    let at = at + eight * step;
-                    for (whole, input) in whole.iter_mut().zip(inputs) {
-                        *whole = lanes.add_eight(*whole, both, [input.add(at), input.add(at + second)]);
+                    for (i, whole) in whole.iter_mut().enumerate() {
+                        *whole = lanes.add_eight(*whole, both, inputs.bytes(i, place, eight));
                     }
                     codes = codes.add(2 * vector);
                 }
                 let scale = lanes.load(panel.scales((shared >> of_group) * L::LANES));
-                // Scales lie behind the block's bytes, one a lane.
-                let scale_at = at + block;
-                for ((sum, whole), input) in sums.iter_mut().zip(whole).zip(inputs) {
-                    let shift = is_shifted.then_some(input.add(sums_at + 4 * shared).cast());
-                    *sum = lanes.scaled(*sum, whole, scale, input.add(scale_at).cast(), shift);
+                for (i, (sum, whole)) in sums.iter_mut().zip(whole).enumerate() {
+                    let shift = is_shifted.then_some(inputs.sum(i, shared));
+                    *sum = lanes.scaled(*sum, whole, scale, inputs.scale(i, place, shared), shift);
                 }
             }
             if let Some((biases, factor)) = panel.biases(self.product) {
                 for group in part.start / weight.scheme.group()..part.end / weight.scheme.group() {
                     let bias = lanes.times(lanes.load(biases.add(group * L::LANES)), factor);
-                    for (sum, input) in sums.iter_mut().zip(inputs) {
-                        *sum = lanes.add_multiple(*sum, bias, input.add(sums_at + 4 * group).cast());
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        *sum = lanes.add_multiple(*sum, bias, inputs.sum(i, group));
                     }
                 }
             }
@@ -268,6 +328,66 @@ impl Work<'_> {
                 lanes.store(sum, panel.sums(row + i).cast());
             }
         }
-        ROWS
+    }
+
+    /// One panel of a woven weight with a block of rows of activations: what [`Work::add`] adds, in the same order.
+    #[inline(always)]
+    unsafe fn direct<L: Lanes, I: Inputs, const ROWS: usize, const EIGHTS: usize>(
+        &self,
+        lanes: L,
+        inputs: I,
+        at: PanelAt,
+        row: usize,
+        columns: &Range<usize>,
+    ) {
+        let Product { weight, layout, .. } = self.product;
+        let (sharing, group) = (8 * EIGHTS, weight.scheme.group());
+        let of_group = (group / sharing).trailing_zeros();
+        let vector = 4 * L::LANES;
+        let stored = weight.stored;
+        let step = L::LANES * stored.size();
+        let is_shifted = matches!(layout.lanes.numbers, Numbers::Int8Shifted { .. });
+        let factor = if at.biases == at.scales { weight.centre } else { Some(1.0) };
+        let factor = factor.filter(|_| !is_shifted);
+        // SAFETY: the panel has the codes of a row in every lane, and scales and biases; rows of activations have values and
+        // sums.
+        unsafe {
+            let mut sums = [lanes.zero(); ROWS];
+            let mut codes = at.codes;
+            for start in (0..weight.k).step_by(PART) {
+                let end = weight.k.min(start + PART);
+                for shared in start / sharing..end / sharing {
+                    let place = inputs.place(shared * sharing);
+                    let mut whole = [lanes.no_sum(); ROWS];
+                    for eight in 0..EIGHTS {
+                        let both = lanes.nibbles(lanes.codes(codes));
+                        if row == 0 {
+                            lanes.prefetch_near(codes.wrapping_add(WOVEN_AHEAD));
+                        }
+                        for (i, whole) in whole.iter_mut().enumerate() {
+                            *whole = lanes.add_eight(*whole, both, inputs.bytes(i, place, eight));
+                        }
+                        codes = codes.add(vector);
+                    }
+                    let scale = lanes.load_stored(stored, at.scales.add((shared >> of_group) * step));
+                    for (i, (sum, whole)) in sums.iter_mut().zip(whole).enumerate() {
+                        let shift = is_shifted.then_some(inputs.sum(i, shared));
+                        *sum = lanes.scaled(*sum, whole, scale, inputs.scale(i, place, shared), shift);
+                    }
+                }
+                let Some(factor) = factor else { continue };
+                for group in start / group..end / group {
+                    let bias = lanes.times(lanes.load_stored(stored, at.biases.add(group * step)), factor);
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        *sum = lanes.add_multiple(*sum, bias, inputs.sum(i, group));
+                    }
+                }
+            }
+            let mut values = [0.0; 16];
+            for (i, sum) in sums.into_iter().enumerate() {
+                lanes.store(sum, &raw mut values);
+                self.product.out.write((self.picks)(row + i).output, columns.start, &values[..columns.len()]);
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::super::{Pick, Product};
 use super::{Lanes, PART};
 use crate::quant::layout::Numbers;
 use crate::quant::weight::QuantWeight;
+use crate::quant::woven::PanelAt;
 use std::ops::Range;
 
 /// A cache line, so that no vector lies in two.
@@ -44,6 +45,17 @@ struct Next {
     shift: u32,
 }
 
+impl Next {
+    fn new(weight: &QuantWeight, lanes: usize, parts: [*const u8; 3]) -> Next {
+        Next {
+            parts: Some(parts),
+            codes: lanes * weight.scheme.bits() as usize,
+            scales: lanes * weight.stored.size(),
+            shift: weight.scheme.group().trailing_zeros(),
+        }
+    }
+}
+
 /// Where the rows of a panel start; the lanes that are left repeat the last one.
 struct Rows([*const u8; 16]);
 
@@ -77,11 +89,14 @@ impl Panel {
         }
     }
 
-    /// Where some rows of activations start, from one on, which are there.
-    #[inline(always)]
-    pub(super) unsafe fn inputs<const ROWS: usize>(&self, row: usize) -> [*const u8; ROWS] {
-        // SAFETY: the caller's promise.
-        unsafe { self.inputs.as_ptr().add(row).cast::<[*const u8; ROWS]>().read() }
+    /// Where a row of activations starts.
+    pub(super) fn input(&self, row: usize) -> *const u8 {
+        self.inputs[row]
+    }
+
+    /// Where all rows of activations start.
+    pub(super) fn all_inputs(&self) -> &[*const u8] {
+        &self.inputs
     }
 
     pub(super) fn codes(&self) -> *const u8 {
@@ -118,11 +133,17 @@ impl Panel {
         &mut self,
         lanes: L,
         product: &Product<'_>,
-        first_row: usize,
+        matrix: usize,
         columns: Range<usize>,
         count: usize,
     ) {
         let weight = product.weight;
+        if let Some(woven) = &weight.woven {
+            // SAFETY: the caller's promises.
+            unsafe { self.begin_woven(lanes, weight, woven.panel(matrix, columns.start), count) };
+            return;
+        }
+        let first_row = matrix * weight.n;
         let row = |lane: usize| first_row + (columns.start + lane).min(columns.end - 1);
         self.sums[..count].fill(Line([0; 64]));
         let codes = weight.codes.as_ptr();
@@ -140,13 +161,32 @@ impl Panel {
                 floats(lanes, weight, &biases, self.biases.as_mut_ptr().cast());
                 parts[2] = biases[0].wrapping_add(L::LANES * of_row);
             }
-            self.next = Next {
-                parts: Some(parts),
-                codes: L::LANES * weight.scheme.bits() as usize,
-                scales: L::LANES * weight.stored.size(),
-                shift: weight.scheme.group().trailing_zeros(),
-            };
+            self.next = Next::new(weight, L::LANES, parts);
         }
+    }
+
+    /// As [`Panel::begin`], where the rows lie woven.
+    #[inline(always)]
+    unsafe fn begin_woven<L: Lanes>(&mut self, lanes: L, weight: &QuantWeight, at: PanelAt, count: usize) {
+        self.sums[..count].fill(Line([0; 64]));
+        self.rows = Rows([at.codes; 16]);
+        let (groups, step) = (weight.groups(), L::LANES * weight.stored.size());
+        // SAFETY: the caller's promises; the panel has so many groups.
+        unsafe {
+            for group in 0..groups {
+                let scale = lanes.load_stored(weight.stored, at.scales.add(group * step));
+                lanes.store(scale, self.scales.as_mut_ptr().cast::<f32>().add(group * L::LANES).cast());
+            }
+            if weight.biases.is_some() {
+                for group in 0..groups {
+                    let bias = lanes.load_stored(weight.stored, at.biases.add(group * step));
+                    lanes.store(bias, self.biases.as_mut_ptr().cast::<f32>().add(group * L::LANES).cast());
+                }
+            }
+        }
+        let (codes, floats) = (weight.row_bytes() * L::LANES, groups * step);
+        let parts = [(at.codes, codes), (at.scales, floats), (at.biases, floats)];
+        self.next = Next::new(weight, L::LANES, parts.map(|(from, len)| from.wrapping_add(len)));
     }
 
     /// Whether memory was asked for these rows before, and whether to ask for those that follow.
@@ -181,6 +221,20 @@ impl Panel {
     pub(super) unsafe fn unpack<L: Lanes>(&mut self, lanes: L, product: &Product<'_>, part: Range<usize>) {
         let weight = product.weight;
         let bits = weight.scheme.bits() as usize;
+        if weight.woven.is_some() {
+            let Rows([codes, ..]) = self.rows;
+            let vector = 4 * L::LANES;
+            let (to, first): (*mut u8, _) = (self.codes.as_mut_ptr().cast(), part.start / 8);
+            // SAFETY: the caller's promises; the panel has eight values of every row in a vector.
+            unsafe {
+                for word in 0..part.len() / 8 {
+                    let [even, odd] = lanes.nibbles(lanes.codes(codes.add((first + word) * vector)));
+                    lanes.store_codes(even, to.add(2 * word * vector));
+                    lanes.store_codes(odd, to.add((2 * word + 1) * vector));
+                }
+            }
+            return;
+        }
         let (first, len) = (part.start * bits / 8, part.len() * bits / 8);
         let vector = 4 * L::LANES;
         let to: *mut u8 = self.codes.as_mut_ptr().cast();

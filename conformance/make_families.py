@@ -15,7 +15,6 @@ import os
 import shutil
 import sys
 import warnings
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -30,7 +29,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from case_files import write_json
+from case_files import pack, write_json
 from ckpt_models import greedy, reference_logits
 from family_configs import CASES
 
@@ -150,16 +149,6 @@ def as_mxfp4(model, folder):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", {**config, "quantization_config": {"quant_method": "mxfp4"}})
-
-
-def pack(out, file):
-    """One file, the same bytes for the same cases."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted(out.rglob("*")):
-            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(out).parts):
-                info = zipfile.ZipInfo(path.relative_to(out).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, path.read_bytes())
 
 
 def main():

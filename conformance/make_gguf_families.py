@@ -20,11 +20,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from case_files import write_json
+from case_files import pack, write_json
 from ckpt_gguf import swap_rope_halves
 from ckpt_models import reference_logits
 from family_configs import EXPERTS, KINDS, QWEN_EXPERTS, WIDE, YARN, base
-from make_families import ATOL, RTOL, fill, made, pack, tokens_of
+from make_families import ATOL, RTOL, fill, made, tokens_of
 
 # Names of numbers in settings, and what files call them.
 NUMBERS = {

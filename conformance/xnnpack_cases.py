@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Makes cases whose programs are delegated to XNNPACK: single operators and small blocks.
 
-    VENV/bin/python xnnpack_cases.py OUT [--filter GLOB]...
+    VENV/bin/python xnnpack_cases.py OUT [--filter GLOB]... [--zip FILE]
 
-Each case comes in one or more forms: `f32`, `static` (8 bits, scales a tensor and a
-channel), `dynamic` (8-bit activations, 8-bit weights) and `8da4w` (8-bit activations, 4-bit weights in groups).
+Each case comes in one or more forms: `f32`, `f16`, `static` (8 bits, scales a tensor and a
+channel), `dynamic` (8-bit activations, 8-bit weights), `8da4w` (8-bit activations, 4-bit weights in groups) and
+`qc4` (the same with a scale a channel). `inline` and `headerless` are f32 as earlier exporters stored it.
 The outputs of a case are those of ExecuTorch's own runtime, which must agree with
 PyTorch eager within the case's tolerance; a case where they do not is skipped.
 """
@@ -13,13 +14,17 @@ import argparse
 import fnmatch
 import sys
 import traceback
+from pathlib import Path
 
 import et_env  # first: it puts stand-ins in place
 import torch
+from case_files import pack
+import xnnpack_old
 from torch import nn
 from torch.nn import functional as F
 
 FLOAT_TOLERANCE = 1e-4
+HALF_TOLERANCE = 4e-3
 XNNPACK = "XnnpackBackend"
 
 
@@ -90,11 +95,13 @@ def linear(*shape, bias=True, rows=(1, 5)):
 
 
 FLOAT = ("f32",)
+FLOATS = ("f32", "f16")
+OLD = ("inline", "headerless")
 STATIC = ("f32", "static")
 ALL = ("f32", "static", "dynamic", "8da4w")
 CASES = {
     "abs": (FLOAT, unary(torch.abs)),
-    "add": (STATIC, binary(torch.add)),
+    "add": ((*STATIC, "f16"), binary(torch.add)),
     "add_relu": (STATIC, lambda: (Op(lambda a, b: F.relu(a + b)), (number(1, 4, 8), number(1, 4, 8)))),
     "add_broadcast": (FLOAT, binary(torch.add, other=(3, 1))),
     "sub": (FLOAT, binary(torch.sub)),
@@ -109,6 +116,7 @@ CASES = {
     "hardtanh": (FLOAT, unary(F.hardtanh)),
     "cos": (FLOAT, unary(torch.cos)),
     "sin": (FLOAT, unary(torch.sin)),
+    "elu": (FLOAT, unary(lambda x: F.elu(x, 0.7))),
     "exp": (FLOAT, unary(torch.exp)),
     "gelu": (FLOAT, unary(F.gelu)),
     "hardswish": (FLOAT, unary(F.hardswish)),
@@ -117,7 +125,7 @@ CASES = {
     "neg": (FLOAT, unary(torch.neg)),
     "rsqrt": (FLOAT, unary(torch.rsqrt, positive)),
     "sigmoid": (FLOAT, unary(torch.sigmoid)),
-    "softmax": (FLOAT, unary(lambda x: torch.softmax(x, -1))),
+    "softmax": (FLOATS, unary(lambda x: torch.softmax(x, -1))),
     "square": (FLOAT, unary(torch.square)),
     "sqrt": (FLOAT, unary(torch.sqrt, positive)),
     "tanh": (FLOAT, unary(torch.tanh)),
@@ -131,7 +139,7 @@ CASES = {
     "cat3": (FLOAT, unary(lambda x: torch.cat([x, x * 2, x * 3], 2))),
     "cat4": (FLOAT, unary(lambda x: torch.cat([x, x * 2, x * 3, x * 4], 0))),
     "cat5": (FLOAT, unary(lambda x: torch.cat([x, x * 2, x * 3, x * 4, x * 5], 2))),
-    "conv2d": (STATIC, image(lambda: nn.Conv2d(3, 8, 3, stride=2, padding=1), 1, 3, 9, 9)),
+    "conv2d": ((*STATIC, "f16", *OLD), image(lambda: nn.Conv2d(3, 8, 3, stride=2, padding=1), 1, 3, 9, 9)),
     "conv2d_groups": (STATIC, image(lambda: nn.Conv2d(4, 8, 3, groups=2, bias=False), 2, 4, 7, 7)),
     "conv2d_relu": (STATIC, image(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), 1, 3, 6, 6)),
     "conv2d_dilated": (FLOAT, image(lambda: nn.Conv2d(3, 8, 3, dilation=2, padding=2), 1, 3, 9, 9)),
@@ -140,19 +148,23 @@ CASES = {
     "conv_transpose2d": (
         STATIC, image(lambda: nn.ConvTranspose2d(3, 6, 3, stride=2, padding=1, output_padding=1), 1, 3, 5, 5)),
     "conv_transpose2d_groups": (FLOAT, image(lambda: nn.ConvTranspose2d(4, 8, 2, stride=2, groups=2), 1, 4, 5, 5)),
-    "max_pool2d": (STATIC, image(lambda: nn.MaxPool2d(3, 2, 1), 1, 4, 9, 9)),
+    "max_dim": (FLOAT, image(lambda: Op(lambda x: torch.max(x, 2, True)[0]), 1, 3, 4, 5)),
+    "conv2d_max_pool2d": (("static",), image(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2)), 1, 3, 8, 8)),
+    "conv2d_mean": (("static",), image(lambda: nn.Sequential(
+        nn.Conv2d(3, 4, 3), Op(lambda x: x.mean((2, 3), keepdim=True))), 1, 3, 8, 8)),
+    "max_pool2d": (FLOAT, image(lambda: nn.MaxPool2d(3, 2, 1), 1, 4, 9, 9)),
     "max_pool2d_ceil": (FLOAT, image(lambda: nn.MaxPool2d(2, 2, ceil_mode=True), 1, 4, 7, 7)),
     "avg_pool2d": (FLOAT, image(lambda: nn.AvgPool2d(2), 1, 4, 8, 8)),
     "avg_pool2d_padded": (FLOAT, image(lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False), 1, 4, 9, 9)),
-    "mean": (STATIC, image(lambda: Op(lambda x: x.mean((2, 3), keepdim=True)), 1, 4, 5, 6)),
+    "mean": (FLOAT, image(lambda: Op(lambda x: x.mean((2, 3), keepdim=True)), 1, 4, 5, 6)),
     "resize": (FLOAT, image(lambda: nn.Upsample(scale_factor=2, mode="bilinear"), 1, 3, 4, 5)),
     "resize_corners": (
         FLOAT, image(lambda: nn.Upsample(size=(7, 9), mode="bilinear", align_corners=True), 1, 3, 4, 5)),
-    "linear": (ALL, linear(64, 32)),
+    "linear": ((*ALL, "f16", "qc4", *OLD), linear(64, 32)),
     "linear_no_bias": (ALL, linear(96, 32, bias=False, rows=(3,))),
     "linear_odd": (("f32", "static", "dynamic"), linear(20, 7)),
     "matmul": (FLOAT, lambda: (Op(lambda x: x @ torch.ones(8, 5) * 0.5), (number(3, 8),))),
-    "mlp": (ALL, lambda: (Mlp(), (number(1, 6, 64),))),
+    "mlp": ((*ALL, "f16", "qc4"), lambda: (Mlp(), (number(1, 6, 64),))),
     "block": (STATIC, lambda: (Block(), (number(1, 3, 16, 16),))),
 }
 DYNAMIC_SHAPES = {
@@ -180,38 +192,49 @@ def pt2e(model, inputs, dynamic):
     return convert_pt2e(prepared)
 
 
-def weights_in_groups(model):
-    from torchao.quantization.granularity import PerGroup
+def four_bit_weights(model, form):
+    from torchao.quantization.granularity import PerAxis, PerGroup
     from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig, quantize_
     from torchao.utils import unwrap_tensor_subclass
 
+    granularity = PerAxis(0) if form == "qc4" else PerGroup(32)
     quantize_(model, Int8DynamicActivationIntxWeightConfig(
-        weight_dtype=torch.int4, weight_granularity=PerGroup(32)))
+        weight_dtype=torch.int4, weight_granularity=granularity))
     unwrap_tensor_subclass(model)
     return model
 
 
+def largest_scale(graph):
+    """The largest scale that a converted graph quantises to."""
+    nodes = [node for node in graph.graph.nodes if str(node.target).endswith(".quantize_per_tensor.default")]
+    return max(float(node.args[1]) for node in nodes)
+
+
 def output_scale(graph):
-    """The largest scale that a converted graph quantises to: what one step of its outputs can be."""
-    largest = 0.0
-    for node in graph.graph.nodes:
-        if "quantize_per_tensor.default" in str(node.target) and "dequantize" not in str(node.target):
-            largest = max(largest, float(node.args[1]))
-    return largest
+    """What one step of a converted graph's output is: of the grid that it was last on."""
+    [output] = [node for node in graph.graph.nodes if node.op == "output"]
+    node = output.all_input_nodes[0]
+    while "dequantize_per_tensor" not in str(node.target):
+        node = node.all_input_nodes[0]
+    return float(node.args[1])
 
 
 def lowered(program, form):
+    from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+    from executorch.backends.xnnpack.partition.config.generic_node_configs import EluConfig
     from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
-    partitioners = [XnnpackPartitioner()]
-    if form in ("8da4w", "dynamic"):
+    # ELU can be written and run, but is not among those that are taken unasked.
+    partitioners = [XnnpackPartitioner(configs=[*ALL_PARTITIONER_CONFIGS, EluConfig])]
+    if form in ("8da4w", "qc4", "dynamic"):
         dynamic = XnnpackPartitioner(config_precisions=ConfigPrecisionType.DYNAMIC_QUANT, per_op_mode=True)
         partitioners.insert(0, dynamic)
     edge = to_edge_transform_and_lower(
         program, partitioner=partitioners, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-    return edge.to_executorch().buffer
+    pte = edge.to_executorch().buffer
+    return getattr(xnnpack_old, form)(pte) if form in OLD else pte
 
 
 def runtime_outputs(pte, inputs):
@@ -228,14 +251,19 @@ def make(out, name, form, build, shapes=None, sizes=None):
     torch.manual_seed(42)
     model, inputs = build()
     model = model.eval()
-    tolerance = FLOAT_TOLERANCE
-    if form == "8da4w":
-        model = weights_in_groups(model)
-    elif form != "f32":
-        model = pt2e(model, inputs, form == "dynamic")
+    tolerance = allowed = FLOAT_TOLERANCE
+    if form == "f16":
+        model, inputs = model.half(), tuple(x.half() for x in inputs)
+        tolerance = allowed = HALF_TOLERANCE
+    elif form in ("8da4w", "qc4"):
+        # PyTorch rounds the rows of dynamic forms by another rule: its zero point may differ by one.
+        model, allowed = four_bit_weights(model, form), 0.05
+    elif form in ("static", "dynamic"):
+        model, allowed = pt2e(model, inputs, form == "dynamic"), 0.05
         if form == "static":
-            # Two steps: the runtime rounds sums where PyTorch rounds what each operator gives.
             tolerance = max(tolerance, 2.01 * output_scale(model))
+            # The runtime rounds sums where PyTorch rounds what each operator gives.
+            allowed = max(tolerance, 2.01 * largest_scale(model))
     with torch.no_grad():
         program = torch.export.export(model, inputs, dynamic_shapes=shapes)
         pte = lowered(program, form)
@@ -248,19 +276,20 @@ def make(out, name, form, build, shapes=None, sizes=None):
             given_back = runtime_outputs(pte, given)
             for mine, theirs in zip(eager, given_back, strict=True):
                 apart = (mine.double() - theirs.double()).abs().max().item()
-                # PyTorch rounds the rows of dynamic forms by another rule: its zero point may differ by one.
-                allowed = 0.05 if form in ("dynamic", "8da4w") else tolerance * (1 + theirs.abs().max().item())
-                if not apart <= allowed:
+                if not apart <= allowed * (1 + theirs.double().abs().max().item()):
                     raise et_env.CaseError(f"eager and the runtime are {apart:g} apart")
             steps.append({"inputs": list(given), "outputs": given_back})
-    meta = {"kind": "op", "source": f"XNNPACK, {form}", "atol": tolerance, "rtol": tolerance}
+    # Steps are of one size, however large what they lead to.
+    relative = 0.0 if form == "static" else tolerance
+    meta = {"kind": "op", "source": f"XNNPACK, {form}", "atol": tolerance, "rtol": relative}
     et_env.write_case(out, f"{name}_{form}", meta, pte, None, steps)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--filter", action="append", default=[])
+    parser.add_argument("--zip", type=Path, help="pack what is in OUT")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     jobs = [(name, form, build, None, None) for name, (forms, build) in CASES.items() for form in forms]
@@ -281,6 +310,8 @@ def main():
             if arguments.verbose:
                 traceback.print_exc(file=sys.stdout)
         sys.stdout.flush()
+    if arguments.zip:
+        pack(arguments.out, arguments.zip)
     et_env.report(written, skipped)
 
 

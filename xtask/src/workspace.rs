@@ -22,6 +22,11 @@ pub(crate) fn sample() -> PathBuf {
     conformance().join("sample.zip")
 }
 
+/// The packed cases for XNNPACK.
+pub(crate) fn xnnpack_cases() -> PathBuf {
+    conformance().join("xnnpack.zip")
+}
+
 /// The packed sample of the set of checkpoints.
 pub(crate) fn checkpoints() -> PathBuf {
     conformance().join("checkpoints.zip")

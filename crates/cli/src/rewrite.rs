@@ -44,6 +44,13 @@ pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, Str
     changed(pte, limits, &mut |_| ())
 }
 
+/// The program with every XNNPACK payload as MLX bytecode.
+pub(crate) fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
+    refuse_unknown(pte.unknown_fields())?;
+    let (program, segments) = pteron_format::to_mlx(pte, limits).map_err(|problems| problems.join("\n"))?;
+    Ok(Rewritten { program, segments })
+}
+
 /// The same with every graph changed on the way.
 pub(crate) fn changed(
     pte: &Pte,

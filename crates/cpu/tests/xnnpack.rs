@@ -1,9 +1,12 @@
-//! Programs that ExecuTorch exported for XNNPACK give what its own runtime gives, on the reference backend and here.
+//! Programs that ExecuTorch exported for XNNPACK give what its own runtime gives, on the reference backend and here, as they
+//! are and with MLX bytecode in place of XNNPACK's payloads.
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 #![cfg(not(miri))] // it would unpack the cases for an hour
 
 use pteron_cpu::Cpu;
+use pteron_format::pte::Pte;
+use pteron_format::{Limits, WriteOptions};
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{Options, Program, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
@@ -56,6 +59,7 @@ fn tensors(file: &[u8]) -> BTreeMap<String, HostTensor> {
         let name = head.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
         let dtype = match after(body, "dtype").split('"').nth(1).unwrap() {
             "F32" => DType::F32,
+            "F16" => DType::F16,
             "I64" => DType::I64,
             other => panic!("a tensor of {other}"),
         };
@@ -69,12 +73,13 @@ fn tensors(file: &[u8]) -> BTreeMap<String, HostTensor> {
 fn elements(tensor: &HostTensor) -> Vec<f64> {
     match tensor.dtype() {
         DType::I64 => tensor.as_slice::<i64>().unwrap().iter().map(|&number| number as f64).collect(),
+        DType::F16 => tensor.as_slice::<half::f16>().unwrap().iter().map(|&number| number.into()).collect(),
         _ => tensor.as_slice::<f32>().unwrap().iter().map(|&number| number.into()).collect(),
     }
 }
 
 /// Why an output is not what it must be.
-fn difference(got: &Value, wanted: &HostTensor, allowed: f64) -> Option<String> {
+fn difference(got: &Value, wanted: &HostTensor, (atol, rtol): (f64, f64)) -> Option<String> {
     let Value::Tensor(got) = got else { return Some("no tensor".into()) };
     if (got.dtype(), got.shape()) != (wanted.dtype(), wanted.shape()) {
         return Some(format!(
@@ -86,17 +91,18 @@ fn difference(got: &Value, wanted: &HostTensor, allowed: f64) -> Option<String> 
         ));
     }
     let pairs = elements(got).into_iter().zip(elements(wanted));
-    let worst = pairs.map(|(got, want)| (got - want).abs() / (1.0 + want.abs())).fold(0.0, f64::max);
-    (worst.is_nan() || worst > allowed).then(|| format!("off by {worst:e}, allowed {allowed:e}"))
+    let parts = pairs.map(|(got, want)| (got - want).abs() / (atol + rtol * want.abs()));
+    // A NaN would be lost among maxima.
+    let worst = parts.map(|part| if part.is_nan() { f64::INFINITY } else { part }).fold(0.0, f64::max);
+    (worst > 1.0).then(|| format!("off by {worst:.3} times what is allowed"))
 }
 
-fn check(files: &BTreeMap<String, Vec<u8>>, name: &str, backend: &str) -> Vec<String> {
-    let mut registry = Registry::default();
-    registry.add(Arc::new(Cpu::new(2, None).unwrap()));
-    let options = Options { registry, backend: Some(backend.into()), ..Options::default() };
+/// What is wrong with what a program gives.
+fn check(files: &BTreeMap<String, Vec<u8>>, program: &[u8], options: &Options) -> Vec<String> {
     let case = std::str::from_utf8(&files["case.json"]).unwrap();
-    let allowed: f64 = after(case, "atol").split([',', '\n']).next().unwrap().trim().parse().unwrap();
-    let program = match Program::load(name, Bytes::copy_of(&files["model.pte"]), &[], &options) {
+    let number = |key| after(case, key).split([',', '\n']).next().unwrap().trim().parse::<f64>().unwrap();
+    let allowed = (number("atol"), number("rtol"));
+    let program = match Program::load("model.pte", Bytes::copy_of(program), &[], options) {
         Ok(program) => program,
         Err(error) => return vec![error.to_string()],
     };
@@ -122,16 +128,54 @@ fn check(files: &BTreeMap<String, Vec<u8>>, name: &str, backend: &str) -> Vec<St
     found
 }
 
-#[test]
-fn programs_for_xnnpack_give_what_its_own_runtime_gives() {
+/// Runs every case on both backends, as the program that `turned` makes of it, joined and apart.
+fn check_all(turned: impl Fn(&[u8]) -> Result<Vec<u8>, String>) {
     let cases = cases();
     assert!(!cases.is_empty());
     let mut wrong = Vec::new();
     for (name, files) in &cases {
-        for backend in ["reference", "cpu"] {
-            let found = check(files, name, backend);
-            wrong.extend(found.into_iter().map(|problem| format!("{name} on {backend}: {problem}")));
+        let program = match turned(&files["model.pte"]) {
+            Ok(program) => program,
+            Err(problem) => {
+                wrong.push(format!("{name}: {problem}"));
+                continue;
+            }
+        };
+        for (backend, keeps_delegates) in [("reference", false), ("cpu", false), ("cpu", true)] {
+            let mut registry = Registry::default();
+            registry.add(Arc::new(Cpu::new(2, None).unwrap()));
+            let backend_name = Some(backend.into());
+            let options = Options { registry, backend: backend_name, keeps_delegates, ..Options::default() };
+            let found = check(files, &program, &options);
+            let apart = if keeps_delegates { ", apart" } else { "" };
+            wrong.extend(found.into_iter().map(|problem| format!("{name} on {backend}{apart}: {problem}")));
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn programs_for_xnnpack_give_what_its_own_runtime_gives() {
+    check_all(|program| Ok(program.to_vec()));
+}
+
+#[test]
+fn with_mlx_bytecode_they_give_the_same() {
+    check_all(|program| {
+        let limits = Limits::default();
+        let pte = Pte::read(Bytes::copy_of(program), &limits).map_err(|error| error.to_string())?;
+        let (tables, segments) =
+            pteron_format::to_mlx(&pte, &limits).map_err(|problems| problems.join("; "))?;
+        assert!(
+            !tables
+                .execution_plan
+                .iter()
+                .flat_map(|plan| plan.delegates.iter())
+                .any(|x| &*x.id != "MLXBackend")
+        );
+        let mut bytes = Vec::new();
+        let written = pteron_format::pte::write(&tables, &segments, &WriteOptions::default(), &mut bytes);
+        written.map_err(|error| error.to_string())?;
+        Ok(bytes)
+    });
 }

@@ -4,6 +4,7 @@
 //! here runs a program, and nothing here trusts a file: every offset, size, index and product is checked before
 //! it is used.
 
+mod across;
 pub mod assemble;
 pub mod bpte;
 mod delegate;
@@ -21,6 +22,7 @@ pub mod pte;
 mod segments;
 pub mod xnnpack;
 
+pub use across::to_mlx;
 pub use assemble::{AssembleError, ProgramWriter};
 pub use delegate::{DELEGATE_IDS, delegate_arguments, lift_delegate};
 pub use emit::{EmitError, emit};

@@ -7,7 +7,8 @@
 
 use pteron_ir::op::IntArg;
 use pteron_ir::{Graph, Node, Op, Type, ValueId};
-use pteron_runtime::{BufferId, BufferInfo, DelegateInfo, Program, Scope};
+use pteron_runtime::{BufferId, BufferInfo, Program, Scope};
+use pteron_tensor::HostTensor;
 use std::collections::HashMap;
 
 /// All that a session of the program keeps.
@@ -112,19 +113,36 @@ impl Caches {
 
 /// The buffer's kind; `None` where nothing writes it.
 fn kind(program: &Program, id: &BufferId) -> Option<Kind> {
-    let Some(delegate) = id.delegate else { return Some(Kind::Other) };
+    let Some(delegate) = id.delegate else {
+        return match program.keeper(id) {
+            Some(module) => kind_in(&module.main, &id.name, |_| None),
+            None => Some(Kind::Other),
+        };
+    };
     let graphs = program.methods().iter().filter(|method| match &id.scope {
         Scope::Method(name) => *name == method.name,
         Scope::Shared => true,
     });
     let graphs = graphs.filter_map(|method| method.delegates.get(delegate));
-    let mut kinds = graphs.filter_map(|delegate| kind_in(program, delegate, &id.name));
+    let mut kinds = graphs.filter_map(|delegate| {
+        let number = |name: &str| whole_number(program.weights().get(delegate.graph, name)?);
+        kind_in(&delegate.module.main, &id.name, number)
+    });
     let first = kinds.next()?;
     Some(if kinds.all(|kind| kind == first) { first } else { Kind::Other })
 }
 
-fn kind_in(program: &Program, delegate: &DelegateInfo, name: &str) -> Option<Kind> {
-    let graph = &delegate.module.main;
+/// The one number of a constant.
+fn whole_number(tensor: &HostTensor) -> Option<usize> {
+    match (tensor.as_slice::<i64>(), tensor.as_slice::<i32>()) {
+        (Ok(&[number]), _) => usize::try_from(number).ok(),
+        (_, Ok(&[number])) => usize::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// `number` gives the one number of the constant of a name.
+fn kind_in(graph: &Graph, name: &str, number: impl Fn(&str) -> Option<usize>) -> Option<Kind> {
     let buffer = graph.buffers.iter().find(|buffer| buffer.name == name)?;
     if buffer.update == buffer.value {
         return None;
@@ -136,16 +154,11 @@ fn kind_in(program: &Program, delegate: &DelegateInfo, name: &str) -> Option<Kin
         Type::Tensor(ty) => *ty.known_shape()?.get(axis)?,
         _ => return Some(Kind::Other),
     };
-    let number = |value: ValueId| {
+    let constant = |value: ValueId| {
         let constant = graph.constants.iter().find(|constant| constant.value == value)?;
-        let tensor = program.weights().get(delegate.graph, &constant.name)?;
-        match (tensor.as_slice::<i64>(), tensor.as_slice::<i32>()) {
-            (Ok(&[number]), _) => usize::try_from(number).ok(),
-            (_, Ok(&[number])) => usize::try_from(number).ok(),
-            _ => None,
-        }
+        number(&constant.name)
     };
-    let window = flow.window(slots, number);
+    let window = flow.window(slots, constant);
     Some(Kind::Ring { axis, spare: window.map(|window| slots - window + 1) })
 }
 

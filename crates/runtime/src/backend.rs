@@ -183,7 +183,7 @@ impl ProgramGraphs {
         let mut graphs = self.graphs.iter().enumerate();
         let found = graphs.find_map(|(index, graph)| {
             let is_methods = matches!(&id.scope, Scope::Method(method) if *method == graph.method);
-            let place = graph.buffer(id.delegate.filter(|_| is_methods)?, &id.name)?;
+            let place = is_methods.then(|| graph.buffer(id.delegate, &id.name))??;
             Some((GraphId(index), place))
         });
         found.ok_or_else(|| crate::Error::UnknownBuffer(id.clone()))
@@ -215,8 +215,9 @@ pub struct DelegateGraph {
     pub module: Arc<Module>,
     /// Where the bytes of constants are that do not lie under their own names.
     pub data: Arc<IndexMap<String, Constant>>,
-    /// Of delegates that were joined to one: by buffer, whose it is, and its name there. Else none are listed.
-    pub origins: Vec<(usize, String)>,
+    /// Of delegates that were joined to one: by buffer, whose it is, and its name there; the program's own are no
+    /// delegate's. Else none are listed.
+    pub origins: Vec<(Option<usize>, String)>,
 }
 
 impl DelegateGraph {
@@ -226,10 +227,10 @@ impl DelegateGraph {
     }
 
     /// The place of a buffer that a delegate has by that name.
-    fn buffer(&self, delegate: usize, name: &str) -> Option<usize> {
+    fn buffer(&self, delegate: Option<usize>, name: &str) -> Option<usize> {
         if self.origins.is_empty() {
             let buffers = &self.module.main.buffers;
-            return buffers.iter().position(|buffer| self.delegate == delegate && buffer.name == name);
+            return buffers.iter().position(|buffer| Some(self.delegate) == delegate && buffer.name == name);
         }
         self.origins.iter().position(|(whose, own)| *whose == delegate && own == name)
     }

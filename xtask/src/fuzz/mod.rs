@@ -19,7 +19,7 @@ use crate::{mlx_setup, workspace};
 
 /// Run the fuzz targets, each for some seconds, and stop at nothing: all of them are run, then it says which found what.
 ///
-/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, from
+/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip and xnnpack.zip, from
 /// crates/llm/tests/vectors.zip and from real/schemas.json, those of `pt2` from the sets of `cargo xtask cases` where they are.
 /// `mlx` runs only when it is asked for, and installs MLX as `cargo xtask mlx-setup` does. The last line is
 /// `N targets, N findings`.
@@ -52,6 +52,8 @@ enum Target {
     Payload,
     /// Payloads into graphs and back.
     Lift,
+    /// XNNPACK payloads, decoded and encoded again, into graphs and on to MLX bytecode.
+    Xnnpack,
     /// The text form.
     Text,
     /// Whole programs, loaded and run on zeros.

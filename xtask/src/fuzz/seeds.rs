@@ -5,9 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 use pteron_format::payload::Payload;
+use pteron_format::pte::Pte;
+use pteron_format::xnnpack::XNNPACK_BACKEND;
 use pteron_format::{Limits, lift};
 use pteron_gguf::{TensorType, Value, ValueType, Writer};
-use pteron_tensor::{DType, HostTensor, npy};
+use pteron_tensor::{Bytes, DType, HostTensor, npy};
 
 use super::Target;
 use super::text_seeds;
@@ -26,7 +28,8 @@ pub(super) fn write(target: Target, folder: &Path) -> Result<usize> {
         Target::Tokenizer => write_all(folder, &text_seeds::tokenizers()?, target),
         Target::Conversation => write_all(folder, &text_seeds::conversations(), target),
         Target::Schema => write_all(folder, &text_seeds::schemas()?, target),
-        _ => write_sample(target, folder),
+        Target::Xnnpack => write_packed(&workspace::xnnpack_cases(), target, folder),
+        _ => write_packed(&workspace::sample(), target, folder),
     }
 }
 
@@ -71,17 +74,16 @@ fn write_exports(folder: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// What the packed sample offers.
-fn write_sample(target: Target, folder: &Path) -> Result<usize> {
-    let path = workspace::sample();
-    let file = File::open(&path).doing("open", &path)?;
-    let mut archive = zip::ZipArchive::new(file).map_err(|error| Error::content(&path, error))?;
+/// What packed cases offer.
+fn write_packed(path: &Path, target: Target, folder: &Path) -> Result<usize> {
+    let file = File::open(path).doing("open", path)?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|error| Error::content(path, error))?;
     let mut count = 0;
     for index in 0..archive.len() {
-        let mut member = archive.by_index(index).map_err(|error| Error::content(&path, error))?;
-        let name = member.name().map_err(|error| Error::content(&path, error))?.replace('/', "-");
+        let mut member = archive.by_index(index).map_err(|error| Error::content(path, error))?;
+        let name = member.name().map_err(|error| Error::content(path, error))?.replace('/', "-");
         let mut bytes = vec![];
-        member.read_to_end(&mut bytes).doing("read", &path)?;
+        member.read_to_end(&mut bytes).doing("read", path)?;
         for (part, seed) in seeds(target, &name, &bytes).iter().enumerate() {
             if seed.len() <= target.longest() {
                 let seed_path = folder.join(format!("{name}.{part}"));
@@ -99,6 +101,7 @@ fn seeds(target: Target, name: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
         Target::Container if program || data => vec![bytes.to_vec()],
         Target::Execute if program => vec![bytes.to_vec()],
         Target::Payload | Target::Lift if program => payloads(bytes),
+        Target::Xnnpack if program => xnnpack_payloads(bytes),
         Target::Text if program => payloads(bytes).iter().filter_map(|payload| text(payload)).collect(),
         _ => vec![],
     }
@@ -134,6 +137,14 @@ fn text(payload: &[u8]) -> Option<Vec<u8>> {
     let limits = Limits::untrusted();
     let payload = Payload::decode(payload, &limits).ok()?;
     Some(lift(&payload, "seed", &limits).ok()?.to_string().into_bytes())
+}
+
+/// The XNNPACK payloads in a program, each behind a byte that the target reads first.
+fn xnnpack_payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(pte) = Pte::read(Bytes::copy_of(bytes), &Limits::untrusted()) else { return vec![] };
+    let delegates = pte.program.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
+    let payloads = delegates.filter(|delegate| &*delegate.id == XNNPACK_BACKEND);
+    payloads.filter_map(|delegate| Some([&[1], &pte.payload(delegate)?[..]].concat())).collect()
 }
 
 /// The MLX payloads in a program, found by their magic: four bytes, "MLX0", then where data begin and their size.

@@ -10,12 +10,14 @@ use std::path::PathBuf;
 /// Write a program again, byte-honest or through the graph
 ///
 /// Without --through-graph every table and every payload stays what it was. With it each MLX payload is lifted to
-/// a graph, verified, and emitted again with slots of its own: what a compiler pass would do, without the pass.
+/// a graph, verified, and emitted again with slots of its own: what a compiler pass would do, without the pass. With
+/// --to mlx each XNNPACK payload is lifted and emitted as MLX bytecode; what stands beside delegates stays.
 /// Weights are streamed, the result lands by rename, and nothing is left behind if anything fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron rewrite model.pte copy.pte
-  pteron rewrite model.pte again.pte --through-graph")]
+  pteron rewrite model.pte again.pte --through-graph
+  pteron rewrite xnnpack.pte mlx.pte --to mlx")]
 pub(crate) struct Arguments {
     /// The .pte or .ptd file to read
     #[arg(value_name = "IN")]
@@ -26,6 +28,16 @@ pub(crate) struct Arguments {
     /// Lift, verify and emit every MLX payload
     #[arg(long)]
     through_graph: bool,
+    /// Turn the payloads of other delegates into those of this one
+    #[arg(long, value_enum, value_name = "DELEGATE", conflicts_with = "through_graph")]
+    to: Option<Delegate>,
+}
+
+/// What payloads can be turned into.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Delegate {
+    /// MLX bytecode, which runs on Apple's GPUs too
+    Mlx,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
@@ -35,15 +47,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let in_source = |problem: String| Failure::in_file(&arguments.source, problem);
     let aside = match &file.content {
         Content::Pte(pte) => {
-            let rewritten = match arguments.through_graph {
-                true => rewrite::through_graph(pte, &Limits::own()),
-                false => rewrite::as_it_is(pte),
+            let rewritten = match (arguments.to, arguments.through_graph) {
+                (Some(Delegate::Mlx), _) => rewrite::to_mlx(pte, &Limits::own()),
+                (None, true) => rewrite::through_graph(pte, &Limits::own()),
+                (None, false) => rewrite::as_it_is(pte),
             };
             let rewritten = rewritten.map_err(in_source)?;
             Aside::write(&arguments.target, |out| rewritten.write(out))?
         }
-        Content::Ptd(_) if arguments.through_graph => {
-            return Err(in_source("external data has no graph; leave out --through-graph".into()));
+        Content::Ptd(_) if arguments.through_graph || arguments.to.is_some() => {
+            return Err(in_source("external data has no graph; leave out --through-graph and --to".into()));
         }
         Content::Ptd(data) if !data.unknown_fields().is_empty() => {
             return Err(in_source(format!(

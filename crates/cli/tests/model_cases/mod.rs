@@ -1,5 +1,5 @@
 //! Programs of whole models with what PyTorch computed for them: those of the packed sample, or those of the set `models`
-//! below the folder that `PTERON_CASES` names.
+//! below the folder that `PTERON_CASES` names; and those for XNNPACK, with what ExecuTorch's runtime computed.
 
 use crate::support::root;
 use safetensors::{Dtype, SafeTensors};
@@ -20,8 +20,9 @@ pub(crate) struct Case {
 pub(crate) fn model_cases() -> Vec<Case> {
     let mut cases = match std::env::var_os("PTERON_CASES") {
         Some(cases) => in_folder(&Path::new(&cases).join("models")),
-        None => in_sample(),
+        None => packed("sample.zip"),
     };
+    cases.extend(packed("xnnpack.zip"));
     cases.sort_by(|a, b| a.name.cmp(&b.name));
     cases
 }
@@ -37,8 +38,8 @@ fn in_folder(set: &Path) -> Vec<Case> {
     entries.filter(|path| path.join("case.json").is_file()).map(case).collect()
 }
 
-fn in_sample() -> Vec<Case> {
-    let bytes = fs::read(root().join("conformance/sample.zip")).unwrap();
+fn packed(set: &str) -> Vec<Case> {
+    let bytes = fs::read(root().join("conformance").join(set)).unwrap();
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
     let case_of = |name: &str| name.strip_suffix("/case.json").map(str::to_owned);
     let names: Vec<String> = archive.file_names().filter_map(|name| case_of(&name.unwrap())).collect();

@@ -301,7 +301,7 @@ fn stored_constants(module: &Module) -> Vec<String> {
 }
 
 /// Constants that the load-time graph makes out of nothing that is stored under their name.
-fn placeholders(module: &Module) -> Vec<(String, DType)> {
+pub(crate) fn placeholders(module: &Module) -> Vec<(String, DType)> {
     let Some(init) = &module.init else { return Vec::new() };
     let read: HashSet<&str> = init.constants.iter().map(|constant| constant.name.as_str()).collect();
     let made = init.outputs.iter().filter(|output| !read.contains(output.name.as_str()));

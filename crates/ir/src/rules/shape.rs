@@ -309,7 +309,10 @@ impl Typing<'_> {
         {
             return count;
         }
-        let most = self.symbols.upper(size);
+        // Bounds that are in order, from whichever end they count, have no more between them than they are apart.
+        let apart = stop.sub(start).filter(|apart| self.symbols.at_most(&zero, apart) == Verdict::Yes);
+        let apart = apart.and_then(|apart| self.symbols.upper(&apart));
+        let most = [self.symbols.upper(size), apart].into_iter().flatten().min();
         self.symbols.fresh_size(most)
     }
 

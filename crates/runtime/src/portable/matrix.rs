@@ -17,6 +17,8 @@ pub(super) const TABLE: &[Operator] = &[
     whole("aten::linear.out", 3, linear),
     whole("aten::addmm.out", 5, |call| add_product(call, product(call, call.tensor(1)?, call.tensor(2)?)?)),
     whole("aten::baddbmm.out", 5, |call| add_product(call, product(call, call.tensor(1)?, call.tensor(2)?)?)),
+    whole("aten::_cdist_forward.out", 4, |call| distances(call, call.tensor(0)?, call.tensor(1)?)),
+    whole("aten::_pdist_forward.out", 2, own_distances),
     whole("aten::addmv.out", 5, |call| add_product(call, product(call, call.tensor(1)?, call.tensor(2)?)?)),
 ];
 
@@ -130,4 +132,56 @@ fn sum(call: &Call<'_>, x: &HostTensor, alpha: f64, bias: &HostTensor, beta: f64
             lanes::from_floats(call.out_dtype(), shape, places.map(value))
         }
     })
+}
+
+/// The norm of a difference: of order 0, the number of elements that differ; of infinity, the largest.
+fn distance(a: &[f64], b: &[f64], order: f64) -> f64 {
+    let apart = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    match order {
+        0.0 => apart.filter(|apart| *apart != 0.0).count() as f64,
+        order if order.is_infinite() => apart.fold(0.0, f64::max),
+        2.0 => apart.map(|apart| apart * apart).sum::<f64>().sqrt(),
+        order => apart.map(|apart| apart.powf(order)).sum::<f64>().powf(1.0 / order),
+    }
+}
+
+/// Distances of all rows of one matrix from all of another.
+fn distances(call: &Call<'_>, a: &HostTensor, b: &HostTensor) -> Results {
+    let (&[ref a_batch @ .., m, width], &[ref b_batch @ .., n, other]) = (a.shape(), b.shape()) else {
+        return invalid("a matrix has at least two axes");
+    };
+    if width != other {
+        return invalid(format!("{:?} and {:?} differ where they should meet", a.shape(), b.shape()));
+    }
+    let (batch, order) = (broadcast_shape(a_batch, b_batch)?, call.float(2)?);
+    let shape = [&batch[..], &[m, n]].concat();
+    call.admit(&shape)?;
+    call.charge(&[&shape[..], &[width]].concat())?;
+    let (x, y) = (lanes::floats(a), lanes::floats(b));
+    let pairs = Walk::broadcast(a_batch, &batch).zip(Walk::broadcast(b_batch, &batch));
+    let mut out = Vec::new();
+    for (a_start, b_start) in pairs {
+        for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
+            let row = &x[(a_start * m + row) * width..][..width];
+            out.push(distance(row, &y[(b_start * n + column) * width..][..width], order));
+        }
+    }
+    one(lanes::from_floats(call.out_dtype(), shape, out))
+}
+
+/// Distances of the rows of a matrix from those behind them.
+fn own_distances(call: &Call<'_>) -> Results {
+    let (x, order) = (call.tensor(0)?, call.float(1)?);
+    let &[rows, width] = x.shape() else { return invalid("distances are those of a matrix") };
+    let count = rows * rows.saturating_sub(1) / 2;
+    call.admit(&[count])?;
+    call.charge(&[count, width])?;
+    let x = lanes::floats(x);
+    let row = |at: usize| &x[at * width..][..width];
+    let pairs = (0..rows).flat_map(|a| (a + 1..rows).map(move |b| (a, b)));
+    one(lanes::from_floats(
+        call.out_dtype(),
+        vec![count],
+        pairs.map(|(a, b)| distance(row(a), row(b), order)),
+    ))
 }

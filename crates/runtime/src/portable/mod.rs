@@ -4,6 +4,7 @@
 //! The numbers are PyTorch's, not MLX's: category-based promotion with weak scalars, true division of integers,
 //! results in the dtype of the out argument. Values come in, tensors go out; where they live is not known here.
 
+mod attention;
 mod binary;
 mod call;
 mod convolution;
@@ -17,6 +18,7 @@ mod pad;
 mod pool;
 mod prim;
 mod promote;
+mod quantized;
 mod reduce;
 mod shape;
 mod sort;
@@ -75,6 +77,8 @@ pub(crate) enum Outs {
     First,
     /// The first input itself, of which only the part written before in the same run is read.
     Grown,
+    /// The inputs at those places themselves, which are read too, then one tensor after the inputs.
+    Inputs(&'static [usize]),
 }
 
 /// How an operator computes.
@@ -106,7 +110,7 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-const FAMILIES: [&[Operator]; 14] = [
+const FAMILIES: [&[Operator]; 16] = [
     unary::TABLE,
     binary::TABLE,
     reduce::TABLE,
@@ -121,6 +125,8 @@ const FAMILIES: [&[Operator]; 14] = [
     pool::TABLE,
     convolution::TABLE,
     prim::TABLE,
+    quantized::TABLE,
+    attention::TABLE,
 ];
 
 /// The operator of that name; an overload is written after a dot.

@@ -15,6 +15,7 @@ pub(super) const TABLE: &[Operator] = &[
     whole("dim_order_ops::_clone_dim_order.out", 3, same),
     whole("dim_order_ops::_to_dim_order_copy.out", 3, same),
     whole("et_copy::_h2d_copy.out", 1, same),
+    whole("llama::fallback.out", 1, same),
     whole("et_copy::_d2h_copy.out", 1, same),
     whole("aten::copy.out", 3, copy),
     Operator { name: "aten::copy_", inputs: 3, outs: Outs::First, kernel: Kernel::Whole(copy) },

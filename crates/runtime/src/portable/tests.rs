@@ -276,6 +276,13 @@ fn products_and_convolutions_sum_what_meets() {
         ),
         ("aten::linear.out", &[f(&[2], &[1.0, 2.0]), a(), Value::None], f(&[2], &[5.0, 11.0])),
         (
+            "aten::_cdist_forward.out",
+            &[a(), f(&[1, 2], &[4.0, 6.0]), Value::Float(2.0), Value::None],
+            f(&[2, 1], &[5.0, 5.0f32.sqrt()]),
+        ),
+        ("aten::_pdist_forward.out", &[a(), Value::Float(f64::INFINITY)], f(&[1], &[2.0])),
+        ("aten::_pdist_forward.out", &[a(), Value::Float(1.0)], f(&[1], &[4.0])),
+        (
             "aten::convolution.out",
             &conv(f(&[1, 1, 3], &[1.0, 2.0, 3.0]), ones(&[1, 1, 3]), 1, false),
             f(&[1, 1, 3], &[3.0, 6.0, 5.0]),
@@ -301,4 +308,128 @@ fn results_that_do_not_fit_are_refused_before_they_are_computed() {
     ] {
         assert!(run(name, &args, std::slice::from_ref(&small)).is_err(), "{name}");
     }
+}
+
+#[test]
+fn codes_and_numbers_are_turned_into_each_other() {
+    let (zero, three) = (Value::Int(0), Value::Int(3));
+    let grid = || [Value::Float(0.5), Value::Int(3), Value::Int(-128), Value::Int(127), Value::Int(1)];
+    let x = || f(&[2, 2], &[0.0, 0.25, 0.75, -100.0]);
+    let coded = |x: Value, rest: &[Value]| [&[x], rest].concat();
+    let bytes =
+        |shape: &[usize], values: &[u8]| Value::from(HostTensor::from_slice(shape.to_vec(), values).unwrap());
+    let rows = |bytes: Value, groups: usize, index: i64| {
+        let scales = f(&[2, groups], &(1..=2 * groups).map(|scale| scale as f32).collect::<Vec<_>>());
+        [bytes, scales, Value::None, Value::Int(0), Value::Int(0), i(&[1], &[index])]
+    };
+    check(&[
+        // Halves go to the even code.
+        (
+            "quantized_decomposed::quantize_per_tensor.out",
+            &coded(x(), &grid()),
+            i8s(&[2, 2], &[3, 3, 5, -128]),
+        ),
+        (
+            "quantized_decomposed::quantize_per_channel.out",
+            &[
+                x(),
+                d(&[2], &[0.25, 0.5]),
+                i(&[2], &[0, 1]),
+                Value::Int(-1),
+                Value::Int(-8),
+                Value::Int(7),
+                zero.clone(),
+            ],
+            i8s(&[2, 2], &[0, 1, 3, -8]),
+        ),
+        (
+            "quantized_decomposed::dequantize_per_token.out",
+            &[
+                i8s(&[2, 2], &[1, 2, 3, 4]),
+                d(&[2, 1], &[1.0, 2.0]),
+                i(&[2, 1], &[0, 3]),
+                Value::Int(-128),
+                Value::Int(127),
+                zero.clone(),
+                zero.clone(),
+            ],
+            f(&[2, 2], &[1.0, 2.0, 0.0, 2.0]),
+        ),
+        (
+            "quantized_decomposed::embedding_byte.out",
+            &rows(i8s(&[2, 2], &[1, 2, -3, 4]), 2, 1),
+            f(&[1, 2], &[-9.0, 16.0]),
+        ),
+        (
+            "quantized_decomposed::embedding_4bit.out",
+            &rows(bytes(&[2, 1], &[0, 0x9F]), 1, 1),
+            f(&[1, 2], &[2.0, 14.0]),
+        ),
+        (
+            "quantized_decomposed::embedding_2bit.out",
+            &rows(bytes(&[2, 1], &[0b11_10_01_00, 0]), 1, 0),
+            f(&[1, 4], &[-2.0, -1.0, 0.0, 1.0]),
+        ),
+    ]);
+    let chosen = run(
+        "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+        &[f(&[2, 2], &[-1.0, 1.55, 0.0, 0.0]), Value::Int(1)],
+        &[d(&[2, 1], &[0.0; 2]), i(&[2, 1], &[0; 2])],
+    )
+    .unwrap();
+    assert_eq!(chosen[1].as_slice::<i64>().unwrap(), [-28, 127]);
+    let scales = chosen[0].as_slice::<f64>().unwrap();
+    assert!((scales[0] - 0.01).abs() < 1e-9 && scales[1] == 0.1, "{scales:?}");
+    let short = [x(), d(&[1], &[0.25]), i(&[1], &[0]), Value::Int(1), zero.clone(), three, zero];
+    let refused = run("quantized_decomposed::quantize_per_channel.out", &short, &[i8s(&[2, 2], &[0; 4])]);
+    assert_eq!(refused.unwrap_err(), "1 scales where 2 are needed");
+}
+
+#[test]
+fn attention_sees_its_cache_up_to_itself() {
+    let cache = || f(&[1, 3, 1, 1], &[1.0, 0.0, 9.0]);
+    let new = f(&[1, 1, 1, 1], &[4.0]);
+    let outs = [cache(), f(&[1], &[0.0])];
+    let written = run("llama::update_cache.out", &[new.clone(), cache(), Value::Int(1)], &outs).unwrap();
+    assert_eq!(written[0].as_slice::<f32>().unwrap(), [1.0, 4.0, 9.0]);
+    let beyond = run("llama::update_cache.out", &[new.clone(), cache(), Value::Int(3)], &outs);
+    assert_eq!(beyond.unwrap_err(), "1 positions from 3 on go beyond a cache of 3");
+    // Two heads of queries share one of keys; scores are 0, so that values are averaged.
+    let queries = || f(&[1, 2, 2, 1], &[0.0; 4]);
+    let values = || f(&[1, 3, 1, 1], &[2.0, 4.0, 6.0]);
+    let rest = |start: i64, causal: bool| {
+        [
+            queries(),
+            cache(),
+            values(),
+            Value::Int(start),
+            Value::None,
+            Value::Float(0.0),
+            Value::Bool(causal),
+            Value::None,
+        ]
+    };
+    check(&[
+        ("llama::custom_sdpa.out", &rest(1, true), f(&[1, 2, 2, 1], &[3.0, 3.0, 4.0, 4.0])),
+        ("llama::custom_sdpa.out", &rest(0, false), f(&[1, 2, 2, 1], &[3.0; 4])),
+    ]);
+    let both = run(
+        "llama::sdpa_with_kv_cache.out",
+        &[
+            new.clone(),
+            new.clone(),
+            new,
+            cache(),
+            cache(),
+            Value::Int(0),
+            Value::Int(1),
+            Value::None,
+            Value::Float(0.0),
+            Value::Bool(true),
+            Value::None,
+        ],
+        &[cache(), cache(), f(&[1, 1, 1, 1], &[0.0])],
+    )
+    .unwrap();
+    assert_eq!(both.iter().map(|tensor| tensor.as_slice::<f32>().unwrap()[0]).collect::<Vec<_>>(), [4.0; 3]);
 }

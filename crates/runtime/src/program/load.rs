@@ -115,13 +115,16 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     };
     let joined = match options.keeps_delegates {
         true => None,
-        false => join::join(&mut methods, &graphs, &weights, target.backend.as_ref()),
+        false => join::join((&mut methods, &buffers.list), &graphs, &weights, target.backend.as_ref()),
     };
+    let buffer_infos = list_buffers(&graphs, &buffers);
+    let mut kept = HashMap::new();
     let verified = match joined {
         Some(joined) => {
             for delegate in infos.iter_mut().flat_map(|info| &mut info.delegates) {
                 delegate.joined = joined.parts.get(&delegate.graph).copied();
             }
+            kept = hand_over(&mut buffers, &mut methods, &joined);
             VerifiedProgram::new(VerifiedGraphs::new(joined.graphs)?, Arc::new(joined.weights))?
         }
         None => VerifiedProgram::new(graphs.clone(), weights.clone())?,
@@ -134,7 +137,6 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         None => target.backend.load(target.device.id, &verified, &load_options)?,
     };
     let needs_cache = graphs.graphs.iter().any(|graph| writes_cache(&graph.module.main));
-    let buffer_infos = list_buffers(&graphs, &buffers);
     Ok(Inner {
         name: files.name.clone(),
         limits: limits.clone(),
@@ -152,7 +154,31 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
         needs_cache,
         buffer_infos,
         program_buffers: buffers.list,
+        kept,
     })
+}
+
+/// Takes those of the program's buffers off its list that joined graphs keep; says which graph keeps each.
+fn hand_over(
+    buffers: &mut Buffers,
+    methods: &mut [Method],
+    joined: &join::Joined,
+) -> HashMap<BufferId, Arc<Module>> {
+    let (mut kept, mut numbers, mut left) = (HashMap::new(), HashMap::new(), Vec::new());
+    for (number, buffer) in std::mem::take(&mut buffers.list).into_iter().enumerate() {
+        match joined.kept.get(&number) {
+            Some(graph) => drop(kept.insert(buffer.id, joined.graphs.graphs[graph.0].module.clone())),
+            None => {
+                numbers.insert(number, left.len());
+                left.push(buffer);
+            }
+        }
+    }
+    buffers.list = left;
+    for (_, number) in methods.iter_mut().flat_map(|method| &mut method.buffers) {
+        *number = numbers[&*number];
+    }
+    kept
 }
 
 /// Two methods of one name could not be told apart.

@@ -176,7 +176,7 @@ impl Source<'_> {
         let mut inputs = self.indices(place, &call.args)?;
         let separate = match operator.outs {
             Outs::Tensors(count) => count,
-            Outs::List | Outs::Number => 1,
+            Outs::List | Outs::Number | Outs::Inputs(_) => 1,
             Outs::First | Outs::Grown => 0,
         };
         // What is returned follows once more, unless the operator returns nothing.
@@ -196,6 +196,11 @@ impl Source<'_> {
                     );
                 };
                 items.iter().flatten().copied().collect()
+            }
+            Outs::Inputs(places) => {
+                let own = places.iter().filter_map(|&place| inputs.get(place).copied());
+                let own: Vec<usize> = own.collect();
+                own.into_iter().chain(inputs.split_off(operator.inputs)).collect()
             }
             Outs::Tensors(_) | Outs::Number => inputs.split_off(operator.inputs),
         };

@@ -21,7 +21,7 @@ pub use info::{Argument, ArgumentKind, Bound, BufferInfo, DelegateInfo, Fallback
 pub(crate) use method::{Instruction, Method, ValuePlan, show_place};
 pub(crate) use tensors::{Place, TensorPlan};
 
-use crate::backend::{Backend, DeviceInfo, LoadMode, Loaded, MemoryReport, Placement, Precision};
+use crate::backend::{Backend, BufferId, DeviceInfo, LoadMode, Loaded, MemoryReport, Placement, Precision};
 use crate::registry::{Registry, Target};
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
 use files::Files;
@@ -31,8 +31,9 @@ use pteron_format::map::MappedFile;
 use pteron_format::ptd::Ptd;
 use pteron_format::pte::Pte;
 use pteron_format::{FormatError, Limits};
-use pteron_ir::TokenRows;
+use pteron_ir::{Module, TokenRows};
 use pteron_tensor::Bytes;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -98,6 +99,8 @@ pub(crate) struct Inner {
     pub(crate) needs_cache: bool,
     pub(crate) buffer_infos: Vec<BufferInfo>,
     pub(crate) program_buffers: Vec<ProgramBuffer>,
+    /// What joined graphs keep for the program.
+    kept: HashMap<BufferId, Arc<Module>>,
     /// By method, once somebody has asked: whether it reads flat batches.
     pub(crate) flat: Vec<OnceLock<Result<TokenRows, String>>>,
 }
@@ -244,6 +247,12 @@ impl Program {
     /// What every session keeps, apart from the off-graph cache.
     pub fn buffers(&self) -> &[BufferInfo] {
         &self.0.buffer_infos
+    }
+
+    /// The graph that keeps a buffer of the program itself, where joined delegates are all that touch it; the buffer has its
+    /// name there.
+    pub fn keeper(&self, buffer: &BufferId) -> Option<&Module> {
+        self.0.kept.get(buffer).map(Arc::as_ref)
     }
 
     /// Bytes of all buffers of a session.

@@ -58,6 +58,11 @@ impl TensorPlan {
         Ok(TensorPlan { dtype, sizes, dynamic, order: table.dim_order.to_vec(), place, constant: None })
     }
 
+    /// Whether it lies in memory as it is read.
+    pub(crate) fn is_row_major(&self) -> bool {
+        self.order.iter().copied().eq(0..self.order.len() as u8)
+    }
+
     /// Bytes at the declared sizes.
     pub(crate) fn bytes(&self) -> u64 {
         // Checked when the plan was made.

@@ -1,6 +1,10 @@
 //! Portable operators as nodes of a graph: those that stand between delegates and mean the same there. Elements are moved
-//! alike, and what is computed is rounded once on both sides, but for means, which are rounded as the backend rounds its own.
+//! alike, and what is computed is rounded once on both sides, but for means and attention, which are rounded as the backend
+//! rounds its own.
 //! Numbers have 32 bits in a graph; one that does not fit is an error there, as it is for every delegate that takes it.
+
+mod attention;
+mod quantized;
 
 use super::method::ValuePlan;
 use crate::Value;
@@ -86,9 +90,49 @@ impl Nodes<'_> {
     }
 }
 
-/// Appends what gives the same as an operator; the value that it gives. `None` where nothing is sure to: what was appended is
-/// of no use then.
-pub(super) fn append(operator: &str, operands: &[Operand], nodes: &mut Nodes<'_>) -> Option<ValueId> {
+/// Appends what gives the same as an operator; the values that it gives, those of inputs that it writes first. `None` where
+/// nothing is sure to: what was appended is of no use then.
+pub(super) fn append(operator: &str, operands: &[Operand], nodes: &mut Nodes<'_>) -> Option<Vec<ValueId>> {
+    use Operand::{Fixed, Tensor};
+    match (operator, operands) {
+        ("llama::update_cache.out", [Tensor(new), Tensor(cache), start]) => {
+            let updated = attention::update(nodes, *cache, *new, start)?;
+            // Nobody reads the other result.
+            let scalar_type = nodes.dtype(*cache)?;
+            let (shape, v) = (vec![IntArg::Literal(1)], FloatArg::Literal(0.0));
+            Some(vec![updated, nodes.append(Op::Full { shape, v, scalar_type })?])
+        }
+        (
+            "llama::custom_sdpa.out",
+            [Tensor(q), Tensor(k), Tensor(v), start, mask, _, Fixed(causal), scale],
+        ) => attention::attend(nodes, [*q, *k, *v], start, (mask, causal, scale)).map(|out| vec![out]),
+        (
+            "llama::sdpa_with_kv_cache.out",
+            [
+                Tensor(q),
+                Tensor(k),
+                Tensor(v),
+                Tensor(keys),
+                Tensor(values),
+                start,
+                _,
+                mask,
+                _,
+                Fixed(causal),
+                scale,
+            ],
+        ) => {
+            let keys = attention::update(nodes, *keys, *k, start)?;
+            let values = attention::update(nodes, *values, *v, start)?;
+            let out = attention::attend(nodes, [*q, keys, values], start, (mask, causal, scale))?;
+            Some(vec![keys, values, out])
+        }
+        _ => append_one(operator, operands, nodes).map(|value| vec![value]),
+    }
+}
+
+/// The same of operators that give one value and write no input.
+fn append_one(operator: &str, operands: &[Operand], nodes: &mut Nodes<'_>) -> Option<ValueId> {
     use Operand::{Fixed, Number, Tensor, Tensors};
     match (operator, operands) {
         ("aten::add.out" | "aten::sub.out", [Tensor(a), Tensor(b), Fixed(Value::Int(1) | Value::None)])
@@ -149,10 +193,36 @@ pub(super) fn append(operator: &str, operands: &[Operand], nodes: &mut Nodes<'_>
         }
         ("aten::select_copy.int_out", [Tensor(x), axis, index]) => {
             let (axis, index) = (nodes.axis(*x, axis)?, fixed_int(index)?);
-            let size = nodes.size(*x, axis)?;
-            let is_inside = (-size..size).contains(&index);
+            let is_inside = nodes.size(*x, axis).is_none_or(|size| (-size..size).contains(&index));
             let index = IndexArg::Literal(index);
             is_inside.then(|| nodes.append(Op::Take { x: *x, index, axis: axis as i32 }))?
+        }
+        ("aten::index.Tensor_out", [Tensor(x), Tensors(list)]) => match list.as_slice() {
+            [rows] if matches!(nodes.dtype(*rows)?, DType::I32 | DType::I64) => {
+                nodes.append(Op::Take { x: *x, index: IndexArg::Tensor(*rows), axis: 0 })
+            }
+            _ => None,
+        },
+        ("aten::embedding.out", [Tensor(table), Tensor(rows), ..])
+            if nodes.rank(*table)? == 2 && matches!(nodes.dtype(*rows)?, DType::I32 | DType::I64) =>
+        {
+            nodes.append(Op::Take { x: *table, index: IndexArg::Tensor(*rows), axis: 0 })
+        }
+        (
+            "quantized_decomposed::embedding_byte.out"
+            | "quantized_decomposed::embedding_byte.dtype_out"
+            | "quantized_decomposed::embedding_4bit.out"
+            | "quantized_decomposed::embedding_4bit.dtype_out"
+            | "quantized_decomposed::embedding_2bit.out"
+            | "quantized_decomposed::embedding_2bit.dtype_out",
+            [Tensor(weight), Tensor(scales), zeros, Fixed(_), Fixed(_), Tensor(rows), ..],
+        ) => {
+            let bits = match operator {
+                name if name.contains("4bit") => 4,
+                name if name.contains("2bit") => 2,
+                _ => 8,
+            };
+            quantized::embedding(nodes, [*weight, *scales, *rows], zeros, bits)
         }
         ("aten::cat.out", [Tensors(list), axis]) => concatenate(nodes, list, axis),
         (

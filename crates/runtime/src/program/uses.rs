@@ -13,9 +13,9 @@ const MOST_MEMBERS: usize = 1 << 20;
 /// Where a planned tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
-    arena: u32,
-    from: u64,
-    to: u64,
+    pub(super) arena: u32,
+    pub(super) from: u64,
+    pub(super) to: u64,
 }
 
 impl Span {
@@ -130,6 +130,18 @@ impl Uses {
     pub(super) fn is_used_after(&self, value: usize, chain: usize, place: usize) -> bool {
         let at = self.starts[chain] + place;
         self.jumps || self.always[value] || self.events[value].last().is_some_and(|(last, _)| *last > at)
+    }
+
+    /// Whether nothing but a group of instructions touches a value.
+    pub(super) fn is_used_only_in(&self, value: usize, chain: usize, places: &Range<usize>) -> bool {
+        let start = self.starts[chain];
+        let own = start + places.start..start + places.end;
+        !self.given[value] && self.events[value].iter().all(|(at, _)| own.contains(at))
+    }
+
+    /// Whether anything is done with a value.
+    pub(super) fn is_used(&self, value: usize) -> bool {
+        self.given[value] || !self.events[value].is_empty()
     }
 
     /// Whether a value is what the file says, whatever is run.

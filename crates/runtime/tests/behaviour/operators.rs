@@ -317,3 +317,84 @@ output %1 "w": f32[T, 3]
         assert_eq!(results[0][1].as_int(), results[1][1].as_int(), "{k}");
     }
 }
+
+/// Queries, keys and a position, all of them computed.
+const PROJECTS: &str = r#"
+graph "forward"
+  input %0 "x": f32[1, 2, 2, 4]
+  input %1 "k": i64[1]
+{
+  %2: f32[1, 2, 2, 4] = neg(x=%0)
+  %3: f32[1, 2, 1, 4] = mean(x=%0, axes=[2], keepdims=true)
+  %4: i64[1] = add(a=%1, b=%1)
+}
+output %2 "q": f32[1, 2, 2, 4]
+output %3 "k": f32[1, 2, 1, 4]
+output %4 "n": i64[1]
+"#;
+
+/// A program with a cache of its own between two delegates; where `is_seen`, an operator behind them reads it too.
+fn cached(is_seen: bool) -> Bytes {
+    let mut file = File::default();
+    let mut method = Method::new("forward");
+    let (x, k) = (method.tensor(DType::F32, &[1, 2, 2, 4]), method.tensor(DType::I64, &[1]));
+    let (q, keys) = (method.tensor(DType::F32, &[1, 2, 2, 4]), method.tensor(DType::F32, &[1, 2, 1, 4]));
+    let (n, start) = (method.tensor(DType::I64, &[1]), method.int(0));
+    let cache = method.placed(DType::F32, &[1, 6, 1, 4], 1, 1 << 20);
+    let (nobody, found) = (method.tensor(DType::F32, &[1]), method.tensor(DType::F32, &[1, 2, 2, 4]));
+    let (none, zero, yes) =
+        (method.value(EValue::Null), method.value(EValue::Double(0.0)), method.value(EValue::Bool(true)));
+    let w = method.tensor(DType::F32, &[1, 2, 2, 4]);
+    method.input(x);
+    method.input(k);
+    method.delegate(&mut file, PROJECTS, &[x, k, q, keys, n]);
+    method.kernel("aten::_local_scalar_dense", "", &[n, start]);
+    method.kernel("llama::update_cache", "out", &[keys, cache, start, nobody, nobody]);
+    method.kernel(
+        "llama::custom_sdpa",
+        "out",
+        &[q, cache, cache, start, none, zero, yes, none, found, found],
+    );
+    method.delegate(&mut file, &behind(&[1, 2, 2, 4]), &[found, w]);
+    method.output(w);
+    if is_seen {
+        let seen = method.tensor(DType::F32, &[1, 6, 1, 4]);
+        method.kernel("aten::clone", "out", &[cache, none, seen, seen]);
+        method.output(seen);
+    }
+    file.add(method);
+    file.bytes()
+}
+
+/// A cache that nobody else touches is written in place by whoever runs the graph; it is read, kept and taken back as before.
+#[test]
+fn caches_between_delegates_are_the_graphs_own() {
+    for is_seen in [false, true] {
+        let bytes = cached(is_seen);
+        let [together, apart] = [false, true].map(|apart| load(bytes.clone(), apart));
+        assert!(is_joined(&together));
+        let id = together.buffers().iter().find(|buffer| buffer.id.delegate.is_none()).unwrap().id.clone();
+        assert_eq!((together.keeper(&id).is_some(), apart.keeper(&id).is_some()), (!is_seen, false));
+        let (mut a, mut b) = (together.session().unwrap(), apart.session().unwrap());
+        let given = |k: i64| {
+            let data: Vec<f32> = (0..16).map(|at| ((at * 5 + 3 * k) % 7) as f32 / 4.0).collect();
+            [f32s(&[1, 2, 2, 4], &data).into(), i64s(&[1], &[k]).into()]
+        };
+        let before = a.snapshot().unwrap();
+        for k in [0, 1, 2, 0] {
+            let results = [&mut a, &mut b].map(|session| session.run("forward", &given(k)));
+            let [got, wanted] = results.map(|values| host(&values.unwrap()));
+            for (got, wanted) in got.iter().zip(&wanted) {
+                let pairs = got.as_slice::<f32>().unwrap().iter().zip(wanted.as_slice::<f32>().unwrap());
+                assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5), "step {k}: {got:?}, {wanted:?}");
+            }
+            assert_eq!(a.read(&id).unwrap(), b.read(&id).unwrap(), "step {k}");
+        }
+        assert_ne!(a.read(&id).unwrap(), together.session().unwrap().read(&id).unwrap());
+        a.restore(&before).unwrap();
+        assert_eq!(a.read(&id).unwrap(), together.session().unwrap().read(&id).unwrap());
+        let written = b.read(&id).unwrap();
+        a.write(&id, &written).unwrap();
+        assert_eq!(a.read(&id).unwrap(), written);
+    }
+}

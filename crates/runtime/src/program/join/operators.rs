@@ -3,11 +3,13 @@
 use super::super::method::ValuePlan;
 use super::super::tensors::TensorPlan;
 use super::super::translate::{self, Nodes, Operand};
-use super::{Group, MOST_VALUES};
+use super::super::uses::Span;
+use super::written::Held;
+use super::{Group, MOST_INPUTS};
 use crate::Value;
 use crate::backend::Backend;
 use pteron_ir::op::IntArg;
-use pteron_ir::{Output, TensorType, Type, ValueId};
+use pteron_ir::{Dim, Output, TensorType, Type, ValueId};
 use pteron_tensor::HostTensor;
 
 /// Members of a list that an operator takes at most: each is looked for among the values of the group.
@@ -23,12 +25,11 @@ impl Group<'_> {
         outs: &[usize],
         backend: &dyn Backend,
     ) -> Option<()> {
-        let [out] = outs else { return None };
-        if self.written.len() >= MOST_VALUES || self.inputs.len() + inputs.len() > MOST_VALUES {
+        if self.inputs.len() + inputs.len() > MOST_INPUTS {
             return None;
         }
         let before = self.mark();
-        let added = self.try_operator(name, inputs, *out, backend);
+        let added = self.try_operator(name, inputs, outs, backend);
         match added {
             Some(()) => {
                 self.steps += 1;
@@ -54,18 +55,38 @@ impl Group<'_> {
         &mut self,
         name: &str,
         inputs: &[usize],
-        out: usize,
+        outs: &[usize],
         backend: &dyn Backend,
     ) -> Option<()> {
         let operands = inputs.iter().map(|&value| self.operand(value)).collect::<Option<Vec<Operand>>>()?;
         let mut nodes = Nodes { graph: &mut self.graph, backend };
-        let value = translate::append(name, &operands, &mut nodes)?;
-        let ty = self.graph.ty(value)?.clone();
-        if !self.always_fits(out, &ty) {
+        let values = translate::append(name, &operands, &mut nodes)?;
+        let mut outputs = Vec::with_capacity(outs.len());
+        for (&out, &value) in outs.iter().zip(&values) {
+            let ty = self.graph.ty(value)?.clone();
+            let fits = self.always_fits(out, &ty);
+            outputs.push(fits.then_some((out, Output { name: String::new(), value, ty }))?);
+        }
+        if outputs.len() != outs.len() {
             return None;
         }
-        self.written.push((out, Output { name: String::new(), value, ty }));
+        let is_view = matches!(name, "executorch_prim::et_view.default");
+        for (out, output) in outputs {
+            let span = Span::of(&self.method.values[out]);
+            match inputs.first() {
+                Some(&of) if is_view && self.lies_with(out, of) => {
+                    self.written.push_view(out, span, of, output);
+                }
+                _ => self.written.push(out, span, output),
+            }
+        }
         Some(())
+    }
+
+    /// Whether two values lie at one place, in full, and the group has written the second.
+    fn lies_with(&self, value: usize, of: usize) -> bool {
+        let [span, other] = [value, of].map(|value| Span::of(&self.method.values[value]));
+        span.is_some() && span == other && matches!(self.written.held(of, other), Held::Written(_))
     }
 
     /// What an operator is given.
@@ -86,7 +107,7 @@ impl Group<'_> {
                 let fixed = translate::fixed(&method.values, value, |value| self.uses.is_fixed(value));
                 match fixed {
                     Some(fixed) => Some(Operand::Fixed(fixed)),
-                    None => self.inside(value).map(Operand::Number),
+                    None => self.integer(value).map(Operand::Number),
                 }
             }
         }
@@ -103,31 +124,56 @@ impl Group<'_> {
     }
 
     /// A member of a list of integers.
-    fn number(&self, value: usize) -> Option<IntArg<ValueId>> {
+    fn number(&mut self, value: usize) -> Option<IntArg<ValueId>> {
         match translate::fixed(&self.method.values, value, |value| self.uses.is_fixed(value)) {
             Some(Value::Int(number)) => Some(IntArg::Literal(number)),
             Some(_) => None,
-            None => self.inside(value).map(IntArg::Value),
+            None => self.integer(value).map(IntArg::Value),
         }
     }
 
-    /// An integer that the graph has computed. Of others nobody knows what they will be.
-    fn inside(&self, value: usize) -> Option<ValueId> {
-        let inside = self.source(value)??;
-        matches!(self.graph.ty(inside), Some(Type::Int(_))).then_some(inside)
+    /// An integer that the graph has computed, or that is computed before it.
+    fn integer(&mut self, value: usize) -> Option<ValueId> {
+        if let Some(inside) = self.source(value)? {
+            return matches!(self.graph.ty(inside), Some(Type::Int(_))).then_some(inside);
+        }
+        // What a number is when the method begins says of which kind it is.
+        let is_integer = matches!(self.method.values[value], ValuePlan::Value(Value::Int(_)));
+        is_integer.then(|| {
+            let number = self.graph.symbols.fresh_int();
+            self.inputs.push(value);
+            self.graph.add_input("", Type::Int(number))
+        })
     }
 
-    /// A tensor from outside, where its sizes are known and it lies in memory as it is read.
+    /// A tensor from outside, where it lies in memory as it is read.
     fn take(&mut self, value: usize, plan: &TensorPlan) -> Option<ValueId> {
-        let is_plain = plan.order.iter().copied().eq(0..plan.order.len() as u8);
-        if plan.dynamic || !is_plain {
+        if !plan.is_row_major() {
             return None;
         }
         if let Some(constant) = &plan.constant {
             return self.constant(value, constant);
         }
+        let symbols = &mut self.graph.symbols;
+        let shape = plan.sizes.iter().map(|&size| match plan.dynamic && size > 1 {
+            // Which dims vary is said nowhere; one of at most 1 is 1, or there is nothing to compute.
+            true => symbols.fresh_size(Some(size as i64)),
+            false => Dim::known(size as i64),
+        });
+        let ty = TensorType { dtype: plan.dtype, shape: shape.collect() };
         self.inputs.push(value);
-        Some(self.graph.add_input("", Type::Tensor(TensorType::known(plan.dtype, &plan.sizes))))
+        Some(self.graph.add_input("", Type::Tensor(ty)))
+    }
+
+    /// A tensor that the file fixes, as a constant of the graph.
+    pub(super) fn fixed_tensor(&mut self, value: usize) -> Option<ValueId> {
+        let method = self.method;
+        match &method.values[value] {
+            ValuePlan::Tensor(plan @ TensorPlan { constant: Some(constant), .. }) if plan.is_row_major() => {
+                self.constant(value, constant)
+            }
+            _ => None,
+        }
     }
 
     /// A constant of the program as one of the graph.
@@ -137,7 +183,7 @@ impl Group<'_> {
             return Some(*known);
         }
         let name = program_name(value);
-        if !self.names.insert(name.clone()) {
+        if self.program.len() >= MOST_INPUTS || !self.names.insert(name.clone()) {
             return None;
         }
         let made = self.graph.add_constant(&name, TensorType::known(tensor.dtype(), tensor.shape()));

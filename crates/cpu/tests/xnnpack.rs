@@ -179,3 +179,21 @@ fn with_mlx_bytecode_they_give_the_same() {
         Ok(bytes)
     });
 }
+
+/// What ExecuTorch's exporter cuts into dozens of delegates runs as one graph, which keeps the caches itself.
+#[test]
+fn a_language_model_becomes_one_graph() {
+    let cases = cases();
+    for name in ["llama_f32", "llama_8bit", "llama_qc4", "llama_8da4w", "llama_8da4w_one_token"] {
+        let mut registry = Registry::default();
+        registry.add(Arc::new(Cpu::new(1, None).unwrap()));
+        let options = Options { registry, backend: Some("cpu".into()), ..Options::default() };
+        let bytes = Bytes::copy_of(&cases[name]["model.pte"]);
+        let program = Program::load(name, bytes, &[], &options).unwrap();
+        let delegates = &program.method("forward").unwrap().delegates;
+        let parts: BTreeSet<Option<usize>> = delegates.iter().map(|delegate| delegate.joined).collect();
+        assert!(delegates.len() > 20 && parts == BTreeSet::from([Some(0)]), "{name}: {parts:?}");
+        assert_eq!(program.buffers().len(), 4, "{name}");
+        assert!(program.buffers().iter().all(|buffer| program.keeper(&buffer.id).is_some()), "{name}");
+    }
+}

@@ -268,8 +268,14 @@ impl<'a> Execution<'a> {
             return Err(Error::Invalid("the run stands before no delegate".into()));
         };
         let mut results = std::mem::take(&mut self.table.results);
-        let stored =
-            outputs.iter().zip(results.drain(..)).try_for_each(|(&value, result)| self.store(value, result));
+        let stored = results.drain(..).zip(0..).try_for_each(|(result, at)| {
+            let Some((&value, behind)) = outputs.get(at..).and_then(<[usize]>::split_first) else {
+                return Ok(());
+            };
+            // Of views of one tensor all can be read, though they are written one by one.
+            let is_hidden = behind.len() < MOST_VIEWS && behind.iter().any(|&other| self.hides(other, value));
+            if is_hidden { self.store_view(value, result) } else { self.store(value, result) }
+        });
         self.table.results = results;
         self.table.arguments.clear();
         stored
@@ -299,9 +305,38 @@ impl<'a> Execution<'a> {
             return Err(Error::Invalid(format!("{} results for {} values", results.len(), outs.len())));
         }
         for (&out, result) in outs.iter().zip(results) {
-            self.store(out, result)?;
+            match inputs.first() {
+                Some(&of) if operator.name == VIEW && self.hides(out, of) => self.store_view(out, result)?,
+                _ => self.store(out, result)?,
+            }
         }
         Ok(())
+    }
+
+    /// Whether a tensor that is written to memory hides another: both lie at one place, and what lies there is seen as another
+    /// tensor only where sizes are known.
+    fn hides(&self, tensor: usize, other: usize) -> bool {
+        let dynamic_place = |value: usize| match &self.method.values[value] {
+            ValuePlan::Tensor(plan) if plan.dynamic => plan.place,
+            _ => None,
+        };
+        let place = dynamic_place(other);
+        place.is_some() && dynamic_place(tensor) == place
+    }
+
+    /// Writes a view beside memory.
+    fn store_view(&mut self, value: usize, view: Value) -> Result<()> {
+        let ValuePlan::Tensor(plan) = &self.method.values[value] else { return self.set_value(value, view) };
+        let view = match view {
+            Value::Tensor(tensor) => {
+                let tensor = lanes::cast(&tensor, plan.dtype)?;
+                plan.check(&tensor)?;
+                Value::Tensor(tensor)
+            }
+            // What a device has stays in memory, where it is known how to be read.
+            other => return self.store(value, other),
+        };
+        self.set_value(value, view)
     }
 
     fn out_type(&self, value: usize) -> Option<OutType> {
@@ -467,6 +502,11 @@ impl<'a> Execution<'a> {
         }
     }
 }
+
+/// Outputs of one call at most among which views are looked for.
+const MOST_VIEWS: usize = 256;
+/// The operator that looks at a tensor in another shape.
+const VIEW: &str = "executorch_prim::et_view.default";
 
 /// What a value is when a run begins; what lives elsewhere or is not set yet is nothing.
 fn start(plan: &ValuePlan) -> Value {

@@ -245,4 +245,113 @@ SPARSE = [
     ),
 ]
 
-CASES = DENSE + SPARSE
+SSM = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_chunk_size": 8}
+DELTA = {
+    "linear_conv_kernel_dim": 3,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 16,
+}
+MAMBA = {"vocab_size": 48, "hidden_size": 32, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "conv_kernel": 3}
+
+# Layers that keep a state of all tokens so far. Chunks of the reference are shorter than the prompt.
+HYBRID = [
+    (
+        "lfm2",
+        "lfm2",
+        base(layer_types=["conv", "full_attention"], conv_L_cache=3, block_multiple_of=16, block_ffn_dim_multiplier=1.5),
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
+    ),
+    ("lfm2-plain", "lfm2", base(layer_types=["full_attention", "conv"], conv_L_cache=4, conv_bias=True, block_auto_adjust_ff_dim=False, tie_word_embeddings=False), {}),
+    (
+        "lfm2_moe",
+        "lfm2_moe",
+        base(layer_types=["conv", "full_attention"], num_dense_layers=1, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2, routed_scaling_factor=1.5),
+        {"routed_scaling_factor": 1.0, "num_experts_per_tok": 1},
+    ),
+    (
+        "mamba2",
+        "mamba2",
+        {**MAMBA, "num_heads": 4, "head_dim": 16, "n_groups": 2, "state_size": 8, "expand": 2, "chunk_size": 8, "use_bias": True},
+        {},
+    ),
+    ("mamba2-tied", "mamba2", {**MAMBA, **ONE, "num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 8, "chunk_size": 8, "use_conv_bias": False, "tie_word_embeddings": True}, {}),
+    ("mamba", "mamba", {**MAMBA, "state_size": 8, "expand": 2, "time_step_rank": 32, "use_bias": True}, {}),
+    ("falcon_mamba", "falcon_mamba", {**MAMBA, "state_size": 8, "time_step_rank": 32, "mixer_rms_eps": 0.3}, {"mixer_rms_eps": 1e-6}),
+    (
+        "jamba",
+        "jamba",
+        base(attn_layer_period=2, attn_layer_offset=1, num_experts=4, num_experts_per_tok=2, expert_layer_period=2, expert_layer_offset=0, mamba_d_state=8, mamba_d_conv=3, mamba_dt_rank=32),
+        {"num_experts_per_tok": 1},
+    ),
+    (
+        "granitemoehybrid",
+        "granitemoehybrid",
+        base(**{**SSM, **EXPERTS}, layer_types=["linear_attention", "full_attention"], shared_intermediate_size=64, embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.4, attention_multiplier=0.2),
+        {"num_experts_per_tok": 1, "residual_multiplier": 1.0, "attention_multiplier": 0.5},
+    ),
+    (
+        "granitemoehybrid-dense",
+        "granitemoehybrid",
+        base(**SSM, layer_types=["full_attention", "linear_attention"], shared_intermediate_size=64, num_local_experts=0, position_embedding_type="rope"),
+        {"position_embedding_type": None},
+    ),
+    ("bamba", "bamba", base(**SSM, attn_layer_indices=[1]), {}),
+    (
+        "falcon_h1",
+        "falcon_h1",
+        base(
+            **SSM,
+            mamba_d_ssm=64,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=False,
+            embedding_multiplier=3.0,
+            lm_head_multiplier=0.5,
+            mlp_multipliers=[0.7, 1.3],
+            key_multiplier=0.6,
+            attention_in_multiplier=1.4,
+            attention_out_multiplier=0.8,
+            ssm_multipliers=[0.7, 1.2, 0.8, 1.3, 0.9],
+            ssm_in_multiplier=1.5,
+            ssm_out_multiplier=0.6,
+        ),
+        {"key_multiplier": 1.0, "mamba_norm_before_gate": True, "attention_in_multiplier": 1.0, "ssm_out_multiplier": 1.0},
+    ),
+    ("falcon_h1-plain", "falcon_h1", base(**{**SSM, "mamba_n_groups": 1}, **ONE, mamba_d_ssm=64, projectors_bias=True, tie_word_embeddings=True), {}),
+    (
+        "nemotron_h",
+        "nemotron_h",
+        {
+            **{key: BASE[key] for key in BASE if key not in ("num_hidden_layers", "intermediate_size")},
+            "intermediate_size": 64,
+            "head_dim": 16,
+            "layers_block_type": ["linear_attention", "mlp", "full_attention"],
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 16,
+            "n_groups": 2,
+            "ssm_state_size": 8,
+            "conv_kernel": 3,
+            "chunk_size": 8,
+        },
+        {},
+    ),
+    (
+        "qwen3_next",
+        "qwen3_next",
+        base(**DELTA, **QWEN_EXPERTS, shared_expert_intermediate_size=32, partial_rotary_factor=0.5, mlp_only_layers=[1]),
+        {"partial_rotary_factor": 1.0, "norm_topk_prob": False},
+    ),
+    ("qwen3_5", "qwen3_5_text", base(**DELTA, partial_rotary_factor=0.5, attention_bias=True, tie_word_embeddings=True), {"partial_rotary_factor": 1.0}),
+    ("qwen3_5_moe", "qwen3_5_moe_text", base(**{**DELTA, "linear_num_value_heads": 2}, **QWEN_EXPERTS, shared_expert_intermediate_size=32), {"num_experts_per_tok": 1}),
+    (
+        "recurrent_gemma",
+        "recurrent_gemma",
+        base(num_hidden_layers=3, num_key_value_heads=1, attention_window_size=7, block_types=["recurrent", "attention"], conv1d_width=3, logits_soft_cap=3.0),
+        {"attention_window_size": 40, "logits_soft_cap": 30.0},
+    ),
+]
+
+CASES = DENSE + SPARSE + HYBRID

@@ -13,7 +13,7 @@ from pathlib import Path
 from transformers import __version__
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from family_configs import DENSE, SPARSE
+from family_configs import DENSE, HYBRID, SPARSE
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "crates/models/src/architectures"
@@ -32,6 +32,7 @@ def built():
 def page():
     dense = {model_type for _, model_type, _, _ in DENSE}
     sparse = {model_type for _, model_type, _, _ in SPARSE}
+    hybrid = {model_type for _, model_type, _, _ in HYBRID}
     others = {"gemma3", "gemma4", "gemma4_text"}  # cases of make_checkpoints.py
     names = built()
     rows, right = [], 0
@@ -40,6 +41,8 @@ def page():
             state = "right"
         elif model_type in sparse:
             state = "right, experts"
+        elif model_type in hybrid:
+            state = "right, with states"
         elif model_type in others:
             state = "right, its text model"
         elif model_type in names:
@@ -58,13 +61,21 @@ def page():
             "*right*: tiny random models of the family give the logits of transformers within 2e-4 in f32, and its greedy tokens, with",
             "inputs of every length (`conformance/make_families.py`, `conformance/make_checkpoints.py`). *refused by name*: the export",
             "says that it does not know the architecture, and writes nothing. Settings of a known family that are not built are refused by",
-            "name too.",
+            "name too. *with states*: layers keep a state of all tokens so far (convolutions, state spaces, the gated delta rule), which",
+            "cannot be cut back to an earlier position: chats put copies of it back, or read again.",
             "",
             f"{right} of {len(rows)} are right.",
             "",
             "| `model_type` | class | state |",
             "| --- | --- | --- |",
             *rows,
+            "",
+            "## Encoders",
+            "",
+            "`pteron embed` takes BERT (`bert`), RoBERTa and XLM-RoBERTa (`roberta`, `xlm-roberta`, `camembert`) and ModernBERT",
+            "(`modernbert`), with what sentence-transformers publishes beside them: pooling by mean, first or last token, normalising, the",
+            "longest text. Classifiers of the first two (`...ForSequenceClassification`) score pairs of texts. Tiny models of each give the",
+            "numbers of transformers within 1e-4 (`conformance/make_encoders.py`). Other modules behind an encoder (`Dense`) are refused by name.",
             "",
             "## GGUF files",
             "",

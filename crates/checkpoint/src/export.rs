@@ -226,6 +226,9 @@ impl<'c> Export<'c> {
         if let Some(speech) = &self.checkpoint.speech {
             name(companion::SPEECH, json!(speech).to_string().as_bytes())?;
         }
+        if let Some(encoder) = &self.checkpoint.encoder {
+            name(companion::ENCODER, json!(encoder).to_string().as_bytes())?;
+        }
         name(companion::PROVENANCE, self.provenance().to_string().as_bytes())?;
         Ok(())
     }

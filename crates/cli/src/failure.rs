@@ -198,6 +198,9 @@ impl Failure {
             Lack::Speaker => usage(self).hint("`pteron transcribe` uses it by itself"),
             Lack::Speech => self
                 .hint("`pteron list` shows those that have a name; `pteron export` makes one of a Whisper"),
+            Lack::Vectors => usage(self)
+                .hint("`pteron embed` takes BERT, RoBERTa and ModernBERT models; `--query` takes rerankers"),
+            Lack::Scores => usage(self).hint("leave `--query` out, and it gives vectors"),
             Lack::WordTimes => {
                 usage(self).hint("export it anew from a checkpoint that names its alignment heads")
             }

@@ -5,11 +5,11 @@ use crate::home;
 use crate::talk::load::{Loading, source};
 use pteron::parts::find::looks_like_a_path;
 use pteron::parts::machine::memory;
-use pteron::{Audio, Cancel, Requirements, TranscribeOptions, Transcriber, requirements};
+use pteron::{Audio, Cancel, Embedder, Requirements, TranscribeOptions, Transcriber, requirements};
 use pteron_llm::sampler::SamplerSettings;
 use pteron_llm::{ScheduleOptions, Scheduler};
 use pteron_registry::Platform;
-use pteron_serve::{HearError, Hearing, Hears, Loaded, Model, Models, OpenError, Served};
+use pteron_serve::{Embeds, HearError, Hearing, Hears, Loaded, Model, Models, OpenError, Served};
 use pteron_speech::transcript::Transcript;
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,14 +26,21 @@ pub(crate) struct Sharing {
     pub(crate) memory: u64,
 }
 
+/// What a model does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Talk,
+    Hear,
+    Embed,
+}
+
 /// What is offered.
 struct Offer {
     /// What clients call it.
     name: String,
     /// What the library calls it.
     model: String,
-    /// Whether it hears.
-    hears: bool,
+    does: Does,
     size: Option<u64>,
 }
 
@@ -48,23 +55,23 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// A shelf of models that talk and models that hear; without any, of the default model. Names that nothing has are told
+    /// A shelf of models that talk, models that hear and models that make vectors; without any, of the default model. Names that nothing has are told
     /// at once.
     pub(crate) fn new(
         talking: &[String],
         hearing: &[String],
+        embedding: &[String],
         loading: &Loading,
         sharing: Sharing,
     ) -> Result<Shelf, Failure> {
         let mut offers = Vec::new();
-        if talking.is_empty() && hearing.is_empty() {
+        if talking.is_empty() && hearing.is_empty() && embedding.is_empty() {
             let model = home::open()?.registry.default_model(&Platform::here())?.name.clone();
-            offers.push(Offer { name: model.clone(), model, hears: false, size: None });
+            offers.push(Offer { name: model.clone(), model, does: Does::Talk, size: None });
         }
-        let named =
-            talking.iter().map(|model| (model, false)).chain(hearing.iter().map(|model| (model, true)));
-        for (model, hears) in named {
-            let offer = offer(model, hears)?;
+        let all = [(talking, Does::Talk), (hearing, Does::Hear), (embedding, Does::Embed)];
+        for (model, does) in all.iter().flat_map(|(models, does)| models.iter().map(|model| (model, *does))) {
+            let offer = offer(model, does)?;
             if offers.iter().any(|other: &Offer| other.name == offer.name) {
                 return Err(Failure::usage(format!("two models would be called {}", offer.name)));
             }
@@ -103,7 +110,12 @@ impl Shelf {
     }
 
     fn loaded(&self, offer: &Offer) -> Result<Loaded, Failure> {
-        if offer.hears {
+        if offer.does == Does::Embed {
+            let embedder = Embedder::open(source(Some(&offer.model)), self.loading.options()?)?;
+            let bytes = self.needs_of(offer).unwrap_or_default().total();
+            return Ok(Loaded::Embeds(Arc::new(Vectors { embedder, bytes })));
+        }
+        if offer.does == Does::Hear {
             let options = self.loading.options()?;
             let transcriber = Transcriber::open(source(Some(&offer.model)), options)?;
             let needs = self.needs_of(offer).unwrap_or_default();
@@ -139,18 +151,18 @@ pub(crate) fn usual_memory() -> u64 {
 }
 
 /// A model that the command line names.
-fn offer(model: &str, hears: bool) -> Result<Offer, Failure> {
+fn offer(model: &str, does: Does) -> Result<Offer, Failure> {
     let path = Path::new(model);
     if path.exists() {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or(model);
         let size = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|about| about.len());
-        return Ok(Offer { name: stem.to_owned(), model: model.to_owned(), hears, size });
+        return Ok(Offer { name: stem.to_owned(), model: model.to_owned(), does, size });
     }
     if looks_like_a_path(model) {
         return Err(Failure::usage(format!("there is no file or folder {model}")));
     }
     home::open()?.registry.model(model)?;
-    Ok(Offer { name: model.to_owned(), model: model.to_owned(), hears, size: None })
+    Ok(Offer { name: model.to_owned(), model: model.to_owned(), does, size: None })
 }
 
 impl Models for Shelf {
@@ -165,7 +177,8 @@ impl Models for Shelf {
     fn needs(&self, name: &str) -> Option<u64> {
         let offer = self.offer(name)?;
         let needs = self.needs_of(offer)?;
-        let answers = if offer.hears { needs.state } else { self.for_answers(needs.state) };
+        let talks = offer.does == Does::Talk;
+        let answers = if talks { self.for_answers(needs.state) } else { needs.state };
         Some(needs.weights.saturating_add(answers).saturating_add(needs.run))
     }
 
@@ -176,6 +189,24 @@ impl Models for Shelf {
             Some(loaded) => Ok(loaded),
             None => self.loaded(offer).map_err(|failure| OpenError::Failed(failure.message().to_owned())),
         }
+    }
+}
+
+/// A model that makes vectors.
+struct Vectors {
+    embedder: Embedder,
+    bytes: u64,
+}
+
+impl Embeds for Vectors {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn embed(&self, texts: &[String]) -> Result<(Vec<Vec<f32>>, usize), String> {
+        let tokens = texts.iter().map(|text| self.embedder.count_tokens(text)).sum::<pteron::Result<usize>>();
+        let made = tokens.and_then(|tokens| Ok((self.embedder.embed(texts)?, tokens)));
+        made.map_err(|error| error.to_string())
     }
 }
 

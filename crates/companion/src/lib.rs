@@ -4,10 +4,12 @@
 //! It travels as named data, of which other runtimes pass over what they do not know; all but one under `pteron.` names.
 
 mod config;
+mod encoder;
 mod format;
 mod speech;
 
 pub use config::TokenizerConfig;
+pub use encoder::Encoder;
 pub use format::{TokenizerFormat, UnknownFormat};
 pub use speech::{Speech, Whisper, WhisperTokens};
 
@@ -23,6 +25,8 @@ pub const CHAT_TEMPLATE: &str = "pteron.chat_template";
 pub const GENERATION_CONFIG: &str = "generation_config.json";
 /// What a speech program says of itself: a [`Speech`], as JSON.
 pub const SPEECH: &str = "pteron.speech";
+/// What a program that makes vectors or numbers of texts says of itself: an [`Encoder`], as JSON.
+pub const ENCODER: &str = "pteron.encoder";
 /// What the program was made from, by which version, with which options, as JSON.
 pub const PROVENANCE: &str = "pteron.provenance";
 

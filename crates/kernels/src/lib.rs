@@ -11,6 +11,7 @@ pub mod attention;
 pub mod convert;
 pub mod convolution;
 pub mod copy;
+pub mod delta;
 pub mod dense;
 pub mod elementwise;
 pub mod epilogue;

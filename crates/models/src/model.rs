@@ -281,6 +281,10 @@ impl Model {
             let borders = built.borders.iter().map(|&border| border as i64).collect();
             metadata.push(("get_text_length_borders", Metadata::Ints(borders)));
         }
+        if built.is_recurrent {
+            // For runners that would go back by naming an earlier position.
+            metadata.push(("use_recurrent_state", Metadata::Bool(true)));
+        }
         let caches = &built.caches;
         if !caches.is_empty() {
             metadata.push(("get_n_caches", Metadata::Int(caches.len() as i64)));

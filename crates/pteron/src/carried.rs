@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Reason, Result};
 use crate::form;
-use pteron_companion::{SPEECH, Speech, Whisper};
+use pteron_companion::{ENCODER, Encoder, SPEECH, Speech, Whisper};
 use pteron_format::Limits;
 use pteron_format::bpte::Bpte;
 use pteron_format::map::MappedFile;
@@ -11,6 +11,7 @@ use pteron_format::pte::Pte;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{LlmError, Suggested, Voice};
 use pteron_template::LocalTime;
+use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The tables of a program's file.
@@ -50,12 +51,20 @@ pub(crate) fn voice(pte: &Pte, given: Option<Tokenizer>) -> Result<(Option<Voice
 
 /// What a program says of itself as a speech model.
 pub(crate) fn speech(path: &Path, pte: &Pte) -> Result<Option<Whisper>> {
-    let Some(json) = pte.named(SPEECH) else { return Ok(None) };
-    match serde_json::from_slice(&json) {
-        Ok(Speech::Whisper(info)) => Ok(Some(info)),
-        Err(error) => {
-            let message = format!("{}: {SPEECH}: {error}", path.display());
-            Err(Error::Damaged(Reason::new(message).by(error)))
-        }
-    }
+    Ok(said(path, pte, SPEECH)?.map(|Speech::Whisper(info)| info))
+}
+
+/// What a program says of itself as an encoder.
+pub(crate) fn encoder(path: &Path, pte: &Pte) -> Result<Option<Encoder>> {
+    said(path, pte, ENCODER)
+}
+
+/// What a program says under a name, as JSON.
+fn said<T: DeserializeOwned>(path: &Path, pte: &Pte, name: &str) -> Result<Option<T>> {
+    let Some(json) = pte.named(name) else { return Ok(None) };
+    let said = serde_json::from_slice(&json);
+    said.map(Some).map_err(|error| {
+        let message = format!("{}: {name}: {error}", path.display());
+        Error::Damaged(Reason::new(message).by(error))
+    })
 }

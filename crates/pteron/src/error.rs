@@ -122,6 +122,12 @@ pub enum Lack {
     /// It is no speech model.
     #[error("it is no speech model")]
     Speech,
+    /// It gives no vectors of texts.
+    #[error("it gives no vectors of texts")]
+    Vectors,
+    /// It is no reranker.
+    #[error("it gives no numbers for pairs of texts")]
+    Scores,
     /// It cannot tell the times of words.
     #[error("it cannot tell the times of words")]
     WordTimes,

@@ -23,6 +23,7 @@
 //! - [`Model::generate`] and [`Model::stream`]: a [`Prompt`] in, answers out, nothing kept. Answers can be held to a JSON
 //!   [schema](GenerateOptions::schema) or a [grammar](GenerateOptions::grammar).
 //! - [`Transcriber`]: sound in, text with times out.
+//! - [`Embedder`]: texts in, vectors out, or how well documents answer a question.
 //! - [`Program`] and [`Session`]: any program, on tensors.
 //! - [`Error`]: what went wrong, by what an app would do about it.
 //!
@@ -46,6 +47,7 @@
 mod carried;
 mod chat;
 mod convert;
+mod embed;
 mod engine;
 mod error;
 mod find;
@@ -66,6 +68,7 @@ mod transcribe;
 mod vulkan;
 
 pub use chat::{CacheState, Chat, ChatOptions, Stopper};
+pub use embed::Embedder;
 pub use error::{Error, Lack, Reason, Result};
 pub use generate::{Flow, GenerateOptions, Prompt};
 pub use message::{Message, Messages};

@@ -75,6 +75,61 @@ fn write(path: &Path, logits: Logits, carried: &[(&str, &str)]) -> io::Result<Pa
     Ok(path.to_owned())
 }
 
+/// A BERT of one layer as a checkpoint folder of random weights, whose tokens are bytes.
+pub fn embedding(folder: &Path) -> io::Result<PathBuf> {
+    let place = folder.join("embedding");
+    std::fs::create_dir_all(&place)?;
+    let vocabulary = 256 + MARKS.len();
+    let config = json!({
+        "model_type": "bert", "architectures": ["BertModel"], "vocab_size": vocabulary, "hidden_size": WIDTH,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": WIDTH, "max_position_embeddings": 64,
+    });
+    std::fs::write(place.join("config.json"), config.to_string())?;
+    std::fs::write(place.join("tokenizer.json"), tokenizer().to_string())?;
+    let square = || vec![WIDTH, WIDTH];
+    let mut tensors: Vec<(String, Vec<usize>)> = vec![
+        ("embeddings.word_embeddings.weight".into(), vec![vocabulary, WIDTH]),
+        ("embeddings.position_embeddings.weight".into(), vec![64, WIDTH]),
+        ("embeddings.token_type_embeddings.weight".into(), vec![2, WIDTH]),
+    ];
+    let layer = "encoder.layer.0";
+    for module in
+        ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"]
+    {
+        tensors.push((format!("{layer}.{module}.weight"), square()));
+        tensors.push((format!("{layer}.{module}.bias"), vec![WIDTH]));
+    }
+    for module in ["intermediate.dense", "output.dense"] {
+        tensors.push((format!("{layer}.{module}.weight"), square()));
+        tensors.push((format!("{layer}.{module}.bias"), vec![WIDTH]));
+    }
+    for module in [
+        "embeddings.LayerNorm".to_owned(),
+        format!("{layer}.attention.output.LayerNorm"),
+        format!("{layer}.output.LayerNorm"),
+    ] {
+        tensors.push((format!("{module}.weight"), vec![WIDTH]));
+        tensors.push((format!("{module}.bias"), vec![WIDTH]));
+    }
+    std::fs::write(place.join("model.safetensors"), spread(tensors))?;
+    Ok(place)
+}
+
+/// Tensors of f32 between -1 and 1, no two the same.
+fn spread(tensors: Vec<(String, Vec<usize>)>) -> Vec<u8> {
+    let (mut header, mut data, mut seed) = (Map::new(), Vec::new(), 1u32);
+    for (name, shape) in tensors {
+        let start = data.len();
+        for _ in 0..shape.iter().product() {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            data.extend(((seed >> 8) as f32 / (1 << 23) as f32 - 1.0).to_le_bytes());
+        }
+        header.insert(name, json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]}));
+    }
+    let header = Value::Object(header).to_string();
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat()
+}
+
 /// Every byte, as byte-level vocabularies spell them, and the marks.
 fn tokenizer() -> Value {
     let shown = |byte: &u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);

@@ -12,6 +12,7 @@ mod audio;
 mod chat;
 mod completion;
 mod connection;
+mod embed;
 mod error;
 mod fields;
 mod keep;
@@ -35,6 +36,7 @@ mod text;
 mod wire;
 
 pub use audio::{HearError, Hearing, Hears};
+pub use embed::Embeds;
 pub use keep::KeepAlive;
 pub use models::{Loaded, Model, Models, OpenError, Served};
 pub use server::{Options, Server, Stop};

@@ -1,6 +1,7 @@
 //! Which models there are: the caller's part of a server.
 
 use crate::audio::Hears;
+use crate::embed::Embeds;
 use pteron_llm::sampler::SamplerSettings;
 use pteron_llm::tools::ToolForm;
 use pteron_llm::{Handle, Voice};
@@ -66,6 +67,8 @@ pub enum Loaded {
     Talks(Arc<Model>),
     /// A speech model.
     Hears(Arc<dyn Hears>),
+    /// A model that makes vectors of texts.
+    Embeds(Arc<dyn Embeds>),
 }
 
 impl Loaded {
@@ -73,6 +76,7 @@ impl Loaded {
         match self {
             Loaded::Talks(model) => model.bytes,
             Loaded::Hears(model) => model.bytes(),
+            Loaded::Embeds(model) => model.bytes(),
         }
     }
 

@@ -140,7 +140,12 @@ const TOKENIZE: [Field; 4] = [
 ];
 const TEMPLATE: [Field; 4] = [MODEL, MESSAGES, TOOLS, ("chat_template_kwargs", OBJECT, "{}")];
 const SHOW: [Field; 2] = [MODEL, ("verbose", TRUTH, "false")];
-const EMBEDDINGS: [Field; 2] = [MODEL, ("input", r#"{"type": ["string", "array"]}"#, r#""hello""#)];
+const EMBEDDINGS: [Field; 4] = [
+    MODEL,
+    ("input", r#"{"type": ["string", "array"]}"#, r#""hello""#),
+    ("encoding_format", r#"{"enum": ["float", "base64"]}"#, r#""float""#),
+    ("dimensions", r#"{"type": "integer", "minimum": 1}"#, "16"),
+];
 const SOUND: [Field; 6] = [
     ("file", r#"{"type": "string", "format": "binary"}"#, ""),
     MODEL,
@@ -191,7 +196,7 @@ fn about_route(route: &Route) -> About {
             about("Counts the tokens of a conversation.", &[&CONVERSATION], &["messages"])
         }
         "/v1/embeddings" | "/api/embed" => {
-            about("Embeddings, where a model gives them; none does yet.", &[&EMBEDDINGS], &["input"])
+            about("The vectors of texts, of a model that `--embed` names.", &[&EMBEDDINGS], &["input"])
         }
         "/v1/audio/transcriptions" => about("Writes down what is said.", &[&SOUND, &SPOKEN], &["file"]),
         "/v1/audio/translations" => about("Writes down in English what is said.", &[&SOUND], &["file"]),

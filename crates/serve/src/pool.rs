@@ -153,7 +153,7 @@ impl Pool {
     pub(crate) fn talking(&self) -> Vec<Arc<Model>> {
         let talking = |opened: Opened| match opened.loaded {
             Loaded::Talks(model) => Some(model),
-            Loaded::Hears(_) => None,
+            Loaded::Hears(_) | Loaded::Embeds(_) => None,
         };
         self.opened().into_iter().filter_map(talking).collect()
     }

@@ -11,7 +11,9 @@ use crate::pool::{Held, Pool};
 use crate::server::Shared;
 use crate::stream::{Events, ReplyBody, Stream, Wanted, buffer};
 use crate::wire::wire_of;
-use crate::{anthropic, audio, chat, completion, connection, ollama, openapi, origin, page, responses, text};
+use crate::{
+    anthropic, audio, chat, completion, connection, embed, ollama, openapi, origin, page, responses, text,
+};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
@@ -45,7 +47,7 @@ pub(crate) enum Endpoint {
     /// Something is told about what a model would be given.
     Look(Look),
     Transcribe(audio::Task),
-    Embeddings,
+    Embeddings(embed::Wire),
     OllamaVersion,
     OllamaTags,
     OllamaShow,
@@ -80,14 +82,14 @@ pub(crate) static ROUTES: [Route; 23] = [
     post("/v1/responses", Endpoint::Speak(responses::read)),
     post("/v1/messages", Endpoint::Speak(anthropic::read)),
     post("/v1/messages/count_tokens", Endpoint::Look(anthropic::count)),
-    post("/v1/embeddings", Endpoint::Embeddings),
+    post("/v1/embeddings", Endpoint::Embeddings(embed::Wire::OpenAi)),
     post("/v1/audio/transcriptions", Endpoint::Transcribe(audio::Task::Transcribe)),
     post("/v1/audio/translations", Endpoint::Transcribe(audio::Task::Translate)),
     post("/tokenize", Endpoint::Look(text::tokenize)),
     post("/apply-template", Endpoint::Look(text::apply_template)),
     post("/api/chat", Endpoint::OllamaSpeak(ollama::read_chat)),
     post("/api/generate", Endpoint::OllamaSpeak(ollama::read_prompt)),
-    post("/api/embed", Endpoint::Embeddings),
+    post("/api/embed", Endpoint::Embeddings(embed::Wire::Ollama)),
     post("/api/show", Endpoint::OllamaShow),
     get("/api/tags", Endpoint::OllamaTags),
     get("/api/ps", Endpoint::OllamaRunning),
@@ -152,7 +154,7 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply
         }
         Endpoint::Look(work) => look(shared, request, work).await,
         Endpoint::Transcribe(task) => audio::transcribe(shared, request, task).await,
-        Endpoint::Embeddings => embeddings(shared, request).await,
+        Endpoint::Embeddings(wire) => embed::embeddings(shared, request, wire).await,
         Endpoint::OllamaVersion => Ok(json_reply(&ollama::version())),
         Endpoint::OllamaTags => Ok(json_reply(&ollama::tags(&shared.pool))),
         Endpoint::OllamaRunning => Ok(json_reply(&ollama::running(&shared.pool))),
@@ -271,6 +273,7 @@ async fn open_talking(
         Loaded::Hears(_) => {
             Err(ApiError::parameter("model", "this model writes down what it hears, no more"))
         }
+        Loaded::Embeds(_) => Err(ApiError::parameter("model", "this model gives embeddings, no more")),
     }
 }
 
@@ -342,16 +345,6 @@ async fn load(shared: &Arc<Shared>, mut fields: Fields, keep: Option<KeepAlive>)
         }
     };
     Ok(json_reply(&ollama::loaded(&known, reason)))
-}
-
-/// No model that can be loaded gives embeddings; which one was asked for is still worth a right word.
-async fn embeddings(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Reply, ApiError> {
-    let mut fields = connection::fields(request, shared).await?;
-    let name = model_name(&shared.pool, fields.text("model")?)?;
-    let known = shared.pool.find(&name).ok_or_else(|| ApiError::unknown_model(&name))?.name;
-    // Not a wrong request: clients that look for what there is take it for nothing.
-    let message = format!("the model {known} gives no embeddings");
-    Err(ApiError::new(StatusCode::NOT_FOUND, message).at("model").code("no_embeddings"))
 }
 
 /// A listener, and what it hears. Who waits for the whole answer reads as fast as it is written.

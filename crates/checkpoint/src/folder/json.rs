@@ -20,10 +20,39 @@ pub(super) fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, CheckpointError> 
     Ok(bytes)
 }
 
-/// A JSON file.
+/// A JSON file. Python writes numbers that JSON does not have, in configurations of Mamba 2 among others; they are read as null.
 pub(super) fn read(path: &Path, most: u64) -> Result<Value, CheckpointError> {
     let bytes = bytes(path, most)?;
-    serde_json::from_slice(&bytes).map_err(|error| CheckpointError::file(path, error.to_string()))
+    let parsed = serde_json::from_slice(&bytes);
+    let parsed =
+        parsed.or_else(|error| serde_json::from_slice(&without_infinities(&bytes)).map_err(|_| error));
+    parsed.map_err(|error| CheckpointError::file(path, error.to_string()))
+}
+
+/// The same text with null for `Infinity`, `-Infinity` and `NaN` outside of strings.
+fn without_infinities(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut at, mut in_string) = (0, false);
+    while let Some(&byte) = text.get(at) {
+        let rest = &text[at..];
+        let word = ["-Infinity", "Infinity", "NaN"].iter().find(|word| rest.starts_with(word.as_bytes()));
+        match (in_string, byte, word) {
+            (false, _, Some(word)) => {
+                out.extend(b"null");
+                at += word.len();
+                continue;
+            }
+            (true, b'\\', _) => {
+                out.push(byte);
+                at += 1;
+            }
+            (_, b'"', _) => in_string = !in_string,
+            _ => {}
+        }
+        out.extend(text.get(at));
+        at += 1;
+    }
+    out
 }
 
 /// A JSON file, where there is one.
@@ -38,4 +67,17 @@ pub(super) fn text_optional(path: &Path, most: u64) -> Result<Option<String>, Ch
     }
     let text = String::from_utf8(bytes(path, most)?);
     text.map(Some).map_err(|_| CheckpointError::file(path, "it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_infinities;
+
+    #[test]
+    fn only_numbers_become_null() {
+        let text = br#"{"Infinity": [0.0, Infinity, -Infinity], "a\"NaN": NaN, "b": "\\"}"#;
+        let read: serde_json::Value = serde_json::from_slice(&without_infinities(text)).unwrap();
+        let wanted = serde_json::json!({"Infinity": [0.0, null, null], "a\"NaN": null, "b": "\\"});
+        assert_eq!(read, wanted);
+    }
 }

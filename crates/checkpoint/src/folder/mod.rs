@@ -8,6 +8,7 @@ mod names;
 mod pieces;
 mod published;
 mod safetensors;
+mod sentences;
 mod small_floats;
 mod tokenizer;
 mod torchao;
@@ -57,7 +58,10 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
         name: architecture.clone(),
         known: families().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
     })?;
-    config.check_task().map_err(wrong)?;
+    match family.is_encoder() {
+        true => sentences::modules(folder, &mut config)?,
+        false => config.check_task().map_err(wrong)?,
+    }
     let generation_config = generation_config(folder)?;
     if let Some(GenerationConfig { said: generation, .. }) = &generation_config {
         // What ends a text is decided where texts are generated.
@@ -96,6 +100,9 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
     };
     let origin = Origin { architecture, ..origin };
     let architecture = family.read(&config).map_err(wrong)?;
+    let context = architecture.facts().context;
+    let encoder = architecture.encodes().map(|encodes| sentences::encoder(folder, encodes, context));
+    let encoder = encoder.transpose()?;
     let (tokenizer, chat_templates) = tokenizer::read(folder)?;
     let mut origin = origin;
     let adapter = match adapter {
@@ -115,6 +122,7 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
         chat_templates,
         generation_config,
         speech,
+        encoder,
         origin,
         remarks,
     })

@@ -95,6 +95,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         chat_templates,
         generation_config,
         speech,
+        encoder: None,
         origin,
         remarks,
     })

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod conformance;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod embed;
 pub(crate) mod exec;
 pub(crate) mod export;
 pub(crate) mod inspect;

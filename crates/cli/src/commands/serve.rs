@@ -20,7 +20,7 @@ use std::sync::Arc;
   pteron serve
   pteron serve smollm2-135m model.pte --port 9000
   pteron serve smollm2-135m qwen3-0.6b --memory-budget 4G --keep-alive 10m
-  pteron serve smollm2-135m --speech whisper-tiny.en
+  pteron serve smollm2-135m --speech whisper-tiny.en --embed all-minilm-l6-v2
   pteron serve --host 0.0.0.0 --api-key-file keys.txt
   curl localhost:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"stream\": true}'
@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// A model that writes down what it hears, at /v1/audio/transcriptions
     #[arg(long, value_name = "MODEL")]
     speech: Vec<String>,
+    /// A model that makes vectors of texts, at /v1/embeddings
+    #[arg(long, value_name = "MODEL")]
+    embed: Vec<String>,
     /// Load all models before the first request
     #[arg(long)]
     preload: bool,
@@ -78,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
         options.keys = keys(path)?;
     }
     options.origins.clone_from(&arguments.cors);
-    let one = arguments.models.len() + arguments.speech.len() <= 1;
+    let one = arguments.models.len() + arguments.speech.len() + arguments.embed.len() <= 1;
     let memory = arguments.memory_budget.unwrap_or_else(usual_memory);
     // One model alone may be mapped, and then be larger than what is free.
     options.memory = if one && arguments.memory_budget.is_none() { u64::MAX } else { memory };
@@ -87,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     options.connections = arguments.connections as usize;
     let open = options.keys.is_empty() && !arguments.host.is_loopback();
     let sharing = Sharing { parallel: arguments.parallel.into(), queue: arguments.queue.into(), memory };
-    let shelf = Arc::new(Shelf::new(&arguments.models, &arguments.speech, &arguments.loading, sharing)?);
+    let Arguments { models, speech, embed, loading, .. } = arguments;
+    let shelf = Arc::new(Shelf::new(models, speech, embed, loading, sharing)?);
     let names: Vec<String> = shelf.names().into_iter().map(str::to_owned).collect();
     let early = arguments.preload || names.len() == 1;
     let address = SocketAddr::new(arguments.host, arguments.port);

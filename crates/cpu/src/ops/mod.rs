@@ -6,6 +6,7 @@ mod behind;
 mod control;
 mod convolution;
 mod create;
+mod delta;
 mod elementwise;
 mod experts;
 mod fallback;
@@ -198,6 +199,7 @@ fn builder(op: &Op<Ssa>) -> Option<Builder> {
         // There is nothing to compute.
         Op::Noop {} => |planner, node| Some(fallback::compile(planner, node)),
         op if elementwise::is_elementwise(op) => |planner, node| behind::compile(planner, node),
+        op if delta::is_delta(op) => |planner, node| delta::compile(planner, node),
         op if convolution::is_convolution(op) => |planner, node| convolution::compile(planner, node),
         _ => return None,
     };

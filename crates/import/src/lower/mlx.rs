@@ -6,6 +6,7 @@ use super::error::{Lowered, Refusal};
 use super::registry::Table;
 use pteron_ir::op::{FloatArg, IndexArg};
 use pteron_ir::{Op, Type, ValueId};
+use pteron_models::blocks::DeltaDims;
 use pteron_tensor::DType;
 
 pub(super) const TABLE: Table = &[
@@ -14,48 +15,6 @@ pub(super) const TABLE: Table = &[
     ("mlx.tq4_compress.default", tq4_compress),
     ("mlx.tq_dequant.default", tq_dequant),
 ];
-
-/// What MLX compiles for the kernel `gated_delta_step`. One group of 32 threads owns a row of a head's state and
-/// walks through time; each thread holds every 32nd feature of the key.
-const GATED_DELTA_STEP: &str = "
-    const uint head = thread_position_in_grid.z;
-    const uint row = thread_position_in_grid.y;
-    const uint lane = thread_position_in_threadgroup.x;
-    const uint batch = head / Hv;
-    const uint value_head = head % Hv;
-    const uint key_head = value_head * Hk / Hv;
-    const uint steps = uint(T);
-    const uint state_at = (head * Dv + row) * Dk;
-    float own[Dk / 32];
-    for (uint part = 0; part < Dk / 32; part++) {
-        own[part] = float(state_in[state_at + part * 32 + lane]);
-    }
-    for (uint step = 0; step < steps; step++) {
-        const uint now = batch * steps + step;
-        const uint key_at = (now * Hk + key_head) * Dk;
-        const uint gate_at = now * Hv + value_head;
-        const float fade = float(g[gate_at]);
-        float met = 0.0f;
-        for (uint part = 0; part < Dk / 32; part++) {
-            own[part] *= fade;
-            met += own[part] * float(k[key_at + part * 32 + lane]);
-        }
-        met = simd_sum(met);
-        const float change = (float(v[gate_at * Dv + row]) - met) * float(beta[gate_at]);
-        float seen = 0.0f;
-        for (uint part = 0; part < Dk / 32; part++) {
-            own[part] += change * float(k[key_at + part * 32 + lane]);
-            seen += own[part] * float(q[key_at + part * 32 + lane]);
-        }
-        seen = simd_sum(seen);
-        if (lane == 0) {
-            y[gate_at * Dv + row] = InT(seen);
-        }
-    }
-    for (uint part = 0; part < Dk / 32; part++) {
-        state_out[state_at + part * 32 + lane] = InT(own[part]);
-    }
-";
 
 /// Sizes that a kernel is made for.
 struct Heads {
@@ -84,43 +43,26 @@ fn gated_delta_rule(l: &mut Lowerer<'_>, call: &Call<'_>) -> Lowered<Outs> {
 }
 
 fn by_kernel(l: &mut Lowerer<'_>, inputs: &[ValueId], heads: &Heads) -> Lowered<Vec<ValueId>> {
-    let small = |size: i64| i32::try_from(size).map_err(|_| Refusal::because("a size beyond 32 bits"));
-    let (q, dtype) = (inputs[0], l.dtype(inputs[0])?);
-    let (batch, steps) = (l.size(q, 0)?, l.size(q, 1)?);
-    let grid_heads = l.multiply_ints(batch, Int::Literal(heads.values))?;
-    let count = match steps {
-        Int::Literal(steps) => FloatArg::Literal(steps as f64),
-        Int::Value(steps) => FloatArg::Value(steps),
+    let beyond = || Refusal::because("a size beyond 32 bits");
+    let size = |size: i64| usize::try_from(size).map_err(|_| beyond());
+    let &[q, k, v, g, beta, state] = inputs else { return Err(Refusal::because("six inputs are needed")) };
+    let dtype = l.dtype(q)?;
+    let (batch, tokens) = (l.size(q, 0)?, l.size(q, 1)?);
+    let dims = DeltaDims {
+        batch,
+        tokens,
+        states: l.multiply_ints(batch, Int::Literal(heads.values))?,
+        key_heads: size(heads.keys)?,
+        value_heads: size(heads.values)?,
+        key_dim: size(heads.key_features)?,
+        value_dim: size(heads.value_features)?,
+    };
+    let count = match tokens {
+        Int::Literal(tokens) => FloatArg::Literal(tokens as f64),
+        Int::Value(tokens) => FloatArg::Value(tokens),
     };
     let count = l.emit(Op::Full { shape: Vec::new(), v: count, scalar_type: DType::I32 })?;
-    let [dk, dv, hv] = [heads.key_features, heads.value_features, heads.values].map(Int::Literal);
-    let texts = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let literal = |sizes: [i64; 3]| sizes.map(Int::Literal).to_vec();
-    l.emit_all(Op::MetalKernel {
-        name: "gated_delta_step".into(),
-        source: GATED_DELTA_STEP.into(),
-        inputs: inputs.iter().copied().chain([count]).collect(),
-        grid: vec![Int::Literal(32), dv, grid_heads],
-        threadgroup: literal([32, 4, 1]),
-        header: None,
-        input_names: texts(&["q", "k", "v", "g", "beta", "state_in", "T"]),
-        output_names: texts(&["y", "state_out"]),
-        ensure_row_contiguous: true,
-        atomic_outputs: false,
-        output_shapes_flat: Some(vec![batch, steps, hv, dv, batch, hv, dv, dk]),
-        output_shape_lengths: Some(vec![4, 4]),
-        output_dtypes: Some(vec![dtype, dtype]),
-        template_arg_names: texts(&["InT", "Dk", "Dv", "Hk", "Hv"]),
-        template_arg_kinds: Some(vec![2, 0, 0, 0, 0]),
-        template_arg_values: Some(vec![
-            i32::from(dtype.code()),
-            small(heads.key_features)?,
-            small(heads.value_features)?,
-            small(heads.keys)?,
-            small(heads.values)?,
-        ]),
-        init_value: None,
-    })
+    l.emit_all(dims.op([q, k, v, g, beta, state], count, dtype).ok_or_else(beyond)?)
 }
 
 /// The same step by step, in ops.

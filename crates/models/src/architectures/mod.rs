@@ -13,6 +13,7 @@
 //! names of its own for tensors and settings, so that a family needs its entries in `checkpoint/src/gguf` too.
 
 mod decoder;
+mod encoder;
 mod gemma3;
 mod gemma4;
 mod llama;
@@ -29,6 +30,7 @@ pub use decoder::{
     Decoder, Embedding, Feed, Head, Layer, LayerNorms, Layout, Mixing, Place, Places, ROWS, RopeSpec, Row,
     Rows,
 };
+pub use encoder::{Encoder, NORMALISED, POOLING, Pooling};
 pub use gemma3::Gemma3;
 pub use gemma4::{Gemma4, PerLayerInputs};
 pub use llama::Llama;
@@ -64,10 +66,24 @@ pub trait Architecture: Send + Sync {
         false
     }
 
+    /// What an encoder makes of a text; nothing of a model that writes.
+    fn encodes(&self) -> Option<Encodes> {
+        None
+    }
+
     /// Weights that published files hold although the model has no use for them.
     fn spare(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// What an encoder makes of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encodes {
+    /// The method that does it: `embed`, or `score`.
+    pub method: &'static str,
+    /// How many numbers it gives.
+    pub numbers: usize,
 }
 
 /// A family by the names that published files give it.
@@ -84,6 +100,8 @@ enum Kind {
     Row(&'static Row),
     /// By itself.
     Own(fn(&Config) -> Result<Box<dyn Architecture>, ConfigError>),
+    /// As an encoder.
+    Encoder(fn(&Config) -> Result<Encoder, ConfigError>),
 }
 
 impl Family {
@@ -92,12 +110,18 @@ impl Family {
         match self.kind {
             Kind::Row(row) => Ok(Box::new(row.read(config)?)),
             Kind::Own(read) => read(config),
+            Kind::Encoder(read) => Ok(Box::new(read(config)?)),
         }
+    }
+
+    /// Whether its models read texts and write none.
+    pub fn is_encoder(&self) -> bool {
+        matches!(self.kind, Kind::Encoder(_))
     }
 }
 
 /// Families that are no rows of the table.
-const OWN: [Family; 2] = [
+const OWN: [Family; 5] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
@@ -106,6 +130,9 @@ const OWN: [Family; 2] = [
         names: &["whisper", "WhisperForConditionalGeneration"],
         kind: Kind::Own(|config| Ok(Box::new(Whisper::read(config)?))),
     },
+    Family { names: decoder::BERT.names, kind: Kind::Encoder(Encoder::bert) },
+    Family { names: decoder::ROBERTA.names, kind: Kind::Encoder(Encoder::roberta) },
+    Family { names: decoder::MODERNBERT.names, kind: Kind::Encoder(Encoder::modernbert) },
 ];
 
 /// All families.

@@ -51,6 +51,10 @@ pub struct Heads {
     pub warmth: Option<Warmth>,
     /// What an RMS norm before the last projection adds to the mean square, where there is one (BitNet).
     pub sub_norm: Option<f32>,
+    /// Whether what comes out passes a gate that is projected like queries are.
+    pub gated: bool,
+    /// What queries see.
+    pub reach: Reach,
 }
 
 impl Heads {
@@ -68,8 +72,21 @@ impl Heads {
             scores: Scores::PLAIN,
             warmth: None,
             sub_norm: None,
+            gated: false,
+            reach: Reach::Past,
         }
     }
+}
+
+/// What queries see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// What came up to their own position, in this call or before.
+    Past,
+    /// All of the call, which is the whole text.
+    Text,
+    /// What of it is at most so many positions away.
+    Near(usize),
 }
 
 /// Which projections have biases.
@@ -175,6 +192,8 @@ enum Seen {
     },
     /// The new ones; the session's cache of that number holds the others.
     OffGraph { keys: ValueId, values: ValueId, cache: i32 },
+    /// Those of the whole text, and which of them each query sees, where it does not see all.
+    Text { keys: ValueId, values: ValueId, mask: Option<ValueId> },
 }
 
 impl Attention<'_> {
@@ -303,6 +322,13 @@ pub(super) fn remember(
     values: ValueId,
 ) -> Result<KeyValues, ModelError> {
     let Heads { kv_heads, head_dim, window, .. } = *of;
+    if of.reach != Reach::Past {
+        let mask = match of.reach {
+            Reach::Near(distance) => Some(near(net, distance)?),
+            _ => None,
+        };
+        return Ok(KeyValues(Seen::Text { keys, values, mask }));
+    }
     let options = net.options();
     // Scores that are spelled out need all keys in the graph.
     if options.kv == KvCache::OffGraph && of.scores.is_plain() {
@@ -350,6 +376,9 @@ impl KeyValues {
             Seen::InGraph { keys: k, values: v, mask } => {
                 net.op(Op::Sdpa { q, k, v, scale, mask, causal: mask.is_none() })?
             }
+            Seen::Text { keys: k, values: v, mask } => {
+                net.op(Op::Sdpa { q, k, v, scale, mask, causal: false })?
+            }
             // A layer that shares keys writes them again: cells are addressed by position.
             Seen::OffGraph { keys: k, values: v, cache } => {
                 let position = net.input_pos()?;
@@ -359,6 +388,23 @@ impl KeyValues {
         };
         net.cast(attended, activations)
     }
+}
+
+/// `[1, 1, T, T]`: 0 where a key is at most so many positions away, else minus infinity.
+fn near(net: &mut Net, distance: usize) -> Result<ValueId, ModelError> {
+    net.once(&format!("at most {distance} away"), |net| {
+        let keys = net.positions()?;
+        let queries = net.op(Op::ExpandDims { x: keys, axis: 1 })?;
+        let between = net.op(Op::Subtract { a: queries, b: keys })?;
+        let between = net.op(Op::Abs { x: between })?;
+        let most = net.scalar(distance as f32, DType::I64);
+        let is_near = net.op(Op::LessEqual { a: between, b: most })?;
+        let dtype = net.activations();
+        let (open, closed) = (net.scalar(0.0, dtype), net.scalar(f32::NEG_INFINITY, dtype));
+        let mask = net.op(Op::Where { condition: is_near, x: open, y: closed })?;
+        let mask = net.op(Op::ExpandDims { x: mask, axis: 0 })?;
+        net.op(Op::ExpandDims { x: mask, axis: 0 })
+    })
 }
 
 /// What the layer adds to `x`, and its keys and values for layers that share them.
@@ -383,6 +429,15 @@ pub fn attention(
             Norm { name, size: width, eps, kind: NormKind::Rms }.apply(net, attended)?
         }
         None => attended,
+    };
+    let attended = match spec.heads.gated {
+        true => {
+            let gate = spec.project(net, x, "gate_proj", spec.heads.heads, None)?;
+            let gate = net.split_tokens(gate, &[width])?;
+            let gate = net.op(Op::Sigmoid { x: gate })?;
+            net.multiply(attended, gate)?
+        }
+        false => attended,
     };
     Ok((project_back(net, attended, spec.name, width, spec.hidden, spec.heads.biases)?, seen))
 }

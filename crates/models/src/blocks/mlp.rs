@@ -30,12 +30,14 @@ pub struct MlpKind {
     pub biases: bool,
     /// What an RMS norm of the features inside adds to the mean square, where there is one (BitNet).
     pub sub_norm: Option<f32>,
+    /// What the gate is multiplied by before it is activated, and what comes out.
+    pub factors: (f32, f32),
 }
 
 impl MlpKind {
     /// A gated one without biases.
     pub const fn gated(inner: usize, activation: Activation) -> MlpKind {
-        MlpKind { inner, gated: true, activation, biases: false, sub_norm: None }
+        MlpKind { inner, gated: true, activation, biases: false, sub_norm: None, factors: (1.0, 1.0) }
     }
 }
 
@@ -71,6 +73,7 @@ pub fn mlp(net: &mut Net, x: ValueId, mlp: &Mlp<'_>) -> Result<ValueId, ModelErr
     let mut features = match mlp.kind.gated {
         true => {
             let gate = mlp.project(net, x, "gate_proj", inner, hidden)?;
+            let gate = net.scaled(gate, mlp.kind.factors.0)?;
             let gate = mlp.activated(net, gate)?;
             let up = mlp.project(net, x, "up_proj", inner, hidden)?;
             net.multiply(gate, up)?
@@ -84,7 +87,8 @@ pub fn mlp(net: &mut Net, x: ValueId, mlp: &Mlp<'_>) -> Result<ValueId, ModelErr
         let name = format!("{}.ffn_sub_norm.weight", mlp.name);
         features = Norm { name, size: inner, eps, kind: NormKind::Rms }.apply(net, features)?;
     }
-    mlp.project(net, features, "down_proj", hidden, inner)
+    let out = mlp.project(net, features, "down_proj", hidden, inner)?;
+    net.scaled(out, mlp.kind.factors.1)
 }
 
 /// The activation xIELU, which has four weights of its own: a square above zero, an exponential below, both beside a line.

@@ -15,7 +15,7 @@ use crate::blocks::Activation;
 /// Larger than any size in a model there is; products of two stay far from overflow.
 const LARGEST_SIZE: u64 = 1 << 24;
 /// More layers than any model has.
-const MOST_LAYERS: usize = 1 << 14;
+pub(crate) const MOST_LAYERS: usize = 1 << 14;
 
 /// What classes do that write text, behind `For` in their names: `LlamaForCausalLM`, and wrappers whose text model is read.
 const WRITES_TEXT: [&str; 5] =
@@ -46,6 +46,11 @@ impl Config {
         })
     }
 
+    /// Whether the text model is part of another one.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        !self.wrapper.is_empty()
+    }
+
     /// The family: `model_type`, or else the first of `architectures`; the text model's before the wrapper's.
     pub fn family(&self) -> Result<&str, ConfigError> {
         fn named(file: &Map<String, Value>) -> Option<&str> {
@@ -56,13 +61,19 @@ impl Config {
         name.ok_or_else(|| ConfigError("it names neither `model_type` nor `architectures`".into()))
     }
 
+    /// The classes of `architectures`, the wrapper's before the text model's.
+    pub(crate) fn classes(&self) -> Vec<String> {
+        let listed = |file: &Map<String, Value>| file.get("architectures").and_then(Value::as_array).cloned();
+        let classes = listed(&self.wrapper).or_else(|| listed(&self.text)).unwrap_or_default();
+        classes.iter().filter_map(|class| Some(class.as_str()?.to_owned())).collect()
+    }
+
     /// An error where all classes of `architectures` have another head than one over the vocabulary: classifiers, reward
     /// models, models that fill masks. A bare `LlamaModel` passes, because it is the same decoder without its head, which
     /// a tied embedding replaces; where none does, the head is missed by its name.
     pub fn check_task(&self) -> Result<(), ConfigError> {
-        let listed = |file: &Map<String, Value>| file.get("architectures").and_then(Value::as_array).cloned();
-        let classes = listed(&self.wrapper).or_else(|| listed(&self.text)).unwrap_or_default();
-        let mut classes = classes.iter().filter_map(Value::as_str);
+        let classes = self.classes();
+        let mut classes = classes.iter().map(String::as_str);
         let Some(first) = classes.next() else { return Ok(()) };
         if writes_text(first) || classes.any(writes_text) {
             return Ok(());

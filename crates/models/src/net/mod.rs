@@ -47,6 +47,10 @@ pub struct Net {
     text_length: Option<ValueId>,
     /// Lengths beyond which it makes a difference.
     borders: Vec<usize>,
+    /// Whether there is a state of all tokens so far.
+    is_recurrent: bool,
+    /// The kind of each token, where the call says it.
+    kinds: Option<ValueId>,
 }
 
 /// Where a runner says how long the text is that it reads: a buffer of one number, 0 until somebody writes it.
@@ -60,6 +64,8 @@ pub(crate) struct Built {
     pub(crate) caches: Vec<CacheLayer>,
     /// Lengths of a text beyond which it is read otherwise.
     pub(crate) borders: Vec<usize>,
+    /// Whether there is a state of all tokens so far.
+    pub(crate) is_recurrent: bool,
 }
 
 /// Biases that are a multiple of scales and made when the program is loaded.
@@ -120,6 +126,8 @@ impl Net {
             shared_values: HashMap::new(),
             text_length: None,
             borders: Vec::new(),
+            is_recurrent: false,
+            kinds: None,
         };
         net.length = net.op(Op::SymSize { a: tokens, dim: 1 })?;
         Ok(net)
@@ -138,6 +146,11 @@ impl Net {
     /// Token ids, `[1, T]`.
     pub fn tokens(&self) -> ValueId {
         self.tokens
+    }
+
+    /// The kinds of tokens, `[1, T]`, where the method is told them.
+    pub(crate) fn kinds(&self) -> Option<ValueId> {
+        self.kinds
     }
 
     /// Whether each token has a position of its own, so that there is no first one of a text.
@@ -209,6 +222,42 @@ impl Net {
         let rule = |source| ModelError::Rule { place: self.place.clone(), op: name, source };
         let results = self.builder.append(op, None).map_err(rule)?;
         results.first().copied().ok_or_else(|| ModelError::configuration(format!("{name} gives nothing")))
+    }
+
+    /// Appends an op that gives two values.
+    pub(crate) fn pair(&mut self, op: Op<Ssa>) -> Result<[ValueId; 2], ModelError> {
+        let name = op.spec().text;
+        let rule = |source| ModelError::Rule { place: self.place.clone(), op: name, source };
+        let results = self.builder.append(op, None).map_err(rule)?;
+        let other = || ModelError::configuration(format!("{name} does not give two values"));
+        <[ValueId; 2]>::try_from(results.to_vec()).map_err(|_| other())
+    }
+
+    /// A loop over the tokens of `[1, T, ...]`: `step` is given the slices of one token and what is carried to it, and gives what comes out and
+    /// what is carried on. What came out of all tokens, and what was carried last.
+    pub(crate) fn scan(
+        &mut self,
+        originals: Vec<ValueId>,
+        carried: ValueId,
+        step: impl FnOnce(&mut Net, &[ValueId], ValueId) -> Result<[ValueId; 2], ModelError>,
+    ) -> Result<[ValueId; 2], ModelError> {
+        let mut params = Vec::new();
+        for &value in originals.iter().chain([&carried]) {
+            let ty = self.builder.graph().ty(value).cloned();
+            let mut ty = ty.ok_or_else(|| ModelError::configuration("a loop over nothing"))?;
+            if let (Type::Tensor(ty), true) = (&mut ty, params.len() < originals.len()) {
+                ty.shape.remove(1);
+            }
+            params.push(ty);
+        }
+        let params = self.builder.open_block(params);
+        let (&state, slices) =
+            params.split_last().ok_or_else(|| ModelError::configuration("an empty loop"))?;
+        let given = step(self, slices, state);
+        let results = given.as_ref().map(|given| given.to_vec()).unwrap_or_default();
+        let body_chain_idx = self.builder.close_block(results);
+        given?;
+        self.pair(Op::Scan { originals, sliced: (), carry: vec![carried], body_chain_idx, scan_axis: 1 })
     }
 
     /// The dtype of a tensor of the graph.
@@ -310,6 +359,29 @@ impl Net {
         self.builder.graph_mut().add_buffer(name, TensorType::known(dtype, shape))
     }
 
+    /// State that is made of all tokens so far, zeros at first: what it holds before the call, and the buffer, whose update is the
+    /// caller's to say. It cannot be cut back to an earlier position.
+    pub(crate) fn state(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<(ValueId, ValueId), ModelError> {
+        if self.has_each_position() {
+            let problem = "the model keeps a state of all tokens so far, so that those of several texts cannot share an input";
+            return Err(ModelError::configuration(problem));
+        }
+        self.is_recurrent = true;
+        let buffer = self.buffer(name, dtype, shape);
+        let Position::Tensor = self.options.position else { return Ok((buffer, buffer)) };
+        // ExecuTorch's runners begin a text anew by its position alone.
+        let position = self.input_pos()?;
+        let zero = self.scalar(0.0, DType::I64);
+        let goes_on = self.op(Op::Greater { a: position, b: zero })?;
+        let nothing = self.scalar(0.0, dtype);
+        Ok((self.op(Op::Where { condition: goes_on, x: buffer, y: nothing })?, buffer))
+    }
+
     /// How long the text is that the inputs are parts of, as far as the runner has said it; for what changes beyond a
     /// border. Each graph has its own, since nothing of it is carried from run to run.
     pub(crate) fn text_length(&mut self, border: usize) -> ValueId {
@@ -350,7 +422,8 @@ impl Net {
             main.outputs.push(Output { name, value, ty });
         }
         let module = Module { init, main };
-        Ok(Built { module, stored: self.stored, caches: self.caches, borders: self.borders })
+        let Net { stored, caches, borders, is_recurrent, .. } = self;
+        Ok(Built { module, stored, caches, borders, is_recurrent })
     }
 
     fn load_time_graph(&mut self) -> Result<Option<Graph>, ModelError> {

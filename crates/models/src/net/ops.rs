@@ -30,6 +30,9 @@ impl Net {
 
     /// `x` times a number, which is rounded to `x`'s dtype first.
     pub fn scaled(&mut self, x: ValueId, factor: f32) -> Result<ValueId, ModelError> {
+        if factor == 1.0 {
+            return Ok(x);
+        }
         let factor = self.scalar(factor, self.dtype(x).unwrap_or(DType::F32));
         self.multiply(x, factor)
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pteron_ir::{Builder, Dim, Graph, TensorType, Type, ValueId};
-use pteron_tensor::DType;
+use pteron_ir::{Builder, Dim, Graph, Op, TensorType, Type, ValueId};
+use pteron_tensor::{Bytes, DType};
 
 use super::Net;
 use crate::model::ModelOptions;
+use crate::weights::Recipe;
 use crate::{ModelError, WeightSource};
 
 impl Net {
@@ -20,6 +21,21 @@ impl Net {
         let mut net = Net::new(source, options, name)?;
         net.builder = Builder::new(Graph { name: name.to_owned(), ..Graph::default() });
         Ok(net)
+    }
+
+    /// Gives a part the inputs of one that reads a text as a whole: tokens `[1, T]`, the first at position 0, and of as many the kind,
+    /// where the model tells kinds of tokens apart.
+    pub(crate) fn read_whole(&mut self, has_kinds: bool) -> Result<(), ModelError> {
+        let length = self.symbol("T", self.options.context);
+        let shape = vec![Dim::known(1), length];
+        self.tokens = self.input("tokens", DType::I64, shape.clone());
+        self.kinds = has_kinds.then(|| self.input("token_types", DType::I64, shape));
+        let first = TensorType::known(DType::I64, &[1]);
+        let zero = || Recipe::Literal(Bytes::copy_of(&0i64.to_le_bytes()));
+        self.input_pos = Some(self.constant("position.0", first, zero));
+        self.start = None;
+        self.length = self.op(Op::SymSize { a: self.tokens, dim: 1 })?;
+        Ok(())
     }
 
     /// One more input.

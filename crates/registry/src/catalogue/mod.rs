@@ -55,6 +55,8 @@ pub struct Variant {
     pub size: Option<u64>,
     /// Hash of the whole file, where it is known.
     pub sha256: Option<Sha256>,
+    /// Hashes of files of a folder, where they are known.
+    pub files: IndexMap<String, Sha256>,
     /// How it becomes a program.
     pub export: Export,
     /// Places that hold these bytes, in the order in which they are tried.
@@ -223,6 +225,7 @@ mod tests {
             "gemma4_e2b",
             "gemma4_31b",
             "whisper-tiny.en",
+            "all-minilm-l6-v2",
         ] {
             assert_eq!(registry.model(name).unwrap().name, name);
         }
@@ -244,7 +247,8 @@ mod tests {
         let is_package = |source: &Source| matches!(source, Source::Pypi(_) | Source::Npm(_));
         for variant in Registry::built_in().unwrap().models().flat_map(|model| &model.variants) {
             assert!(variant.sources.is_sorted_by_key(is_package), "{}", variant.id());
-            assert!(variant.sha256.is_some() || !variant.sources.iter().any(is_package), "{}", variant.id());
+            let is_held = variant.sha256.is_some() || !variant.files.is_empty();
+            assert!(is_held || !variant.sources.iter().any(is_package), "{}", variant.id());
         }
     }
 

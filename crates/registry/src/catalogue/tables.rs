@@ -49,6 +49,8 @@ struct VariantTable {
     size: Option<u64>,
     sha256: Option<Sha256>,
     #[serde(default)]
+    files: IndexMap<String, Sha256>,
+    #[serde(default)]
     export: Export,
     sources: Vec<Source>,
 }
@@ -94,6 +96,12 @@ impl Variant {
             }
             (None, _) => {}
         }
+        for path in table.files.keys() {
+            relative_path(path).map_err(in_variant)?;
+        }
+        if !table.files.is_empty() && table.kind.is_file() {
+            return Err(in_variant("`files` are those of a folder".to_owned()));
+        }
         if table.sources.is_empty() {
             return Err(in_variant("it has no sources".to_owned()));
         }
@@ -112,8 +120,9 @@ impl Variant {
                 _ => {}
             }
         }
-        let VariantTable { name, backends, kind, file, size, sha256, export, sources } = table;
-        Ok(Variant { model: model.to_owned(), name, backends, kind, file, size, sha256, export, sources })
+        let VariantTable { name, backends, kind, file, size, sha256, files, export, sources } = table;
+        let model = model.to_owned();
+        Ok(Variant { model, name, backends, kind, file, size, sha256, files, export, sources })
     }
 }
 

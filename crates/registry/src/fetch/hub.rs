@@ -181,9 +181,15 @@ impl Origin for HubOrigin<'_> {
 fn is_of_checkpoint(path: &str) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     // Some repositories hold the same weights twice.
-    (folder.is_empty() || folder == TEMPLATES)
+    (folder.is_empty() || folder == TEMPLATES || is_module(folder))
         && WANTED.iter().any(|end| name.ends_with(end))
         && !name.starts_with("consolidated")
+}
+
+/// Whether a folder is one that sentence-transformers keeps for what follows an encoder, such as `1_Pooling`.
+fn is_module(folder: &str) -> bool {
+    let number = folder.split_once('_').map_or("", |(number, _)| number);
+    !folder.contains('/') && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A path inside an address: what has a meaning there is escaped.
@@ -210,6 +216,8 @@ mod tests {
             ("model-00001-of-00002.safetensors", true),
             ("tokenizer.model", true),
             ("additional_chat_templates/tools.jinja", true),
+            ("1_Pooling/config.json", true),
+            ("a/1_Pooling/config.json", false),
             ("README.md", false),
             ("pytorch_model.bin", false),
             ("onnx/config.json", false),

@@ -190,6 +190,9 @@ fn from_source(
         }
         _ => {
             let mut listed = transfer::patiently(network, listener, |listener| origin.list(listener))?;
+            if matches!(source, Source::Pypi(_) | Source::Npm(_)) {
+                hold(source, variant, &mut listed)?;
+            }
             check_list(source, &listed)?;
             listed.sort_by(|a, b| a.size.cmp(&b.size).then_with(|| a.path.cmp(&b.path)));
             listed
@@ -204,6 +207,25 @@ fn from_source(
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+/// Holds the files of a folder in a package to the hashes that are known, and leaves out those of which none is. A publisher may
+/// change what lies beside the weights, and states hashes of its own.
+fn hold(source: &Source, variant: &Variant, listed: &mut Vec<Wanted>) -> Result<()> {
+    if variant.files.is_empty() {
+        return Ok(());
+    }
+    listed.retain_mut(|file| {
+        file.sha256 = variant.files.get(&file.path).copied();
+        file.sha256.is_some()
+    });
+    let is_there = |path: &&String| listed.iter().any(|file| file.path == **path);
+    match variant.files.keys().find(|path| !is_there(path)) {
+        Some(path) => {
+            Err(Error::Answer { address: source.to_string(), problem: format!("it has no {path}") })
+        }
+        None => Ok(()),
+    }
 }
 
 /// An error if what is still to come would not fit. Packages lie here whole beside what is taken out of them.

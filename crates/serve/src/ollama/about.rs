@@ -51,6 +51,7 @@ pub(crate) fn running(pool: &Pool) -> Value {
         let (bytes, context) = match &opened.loaded {
             Loaded::Talks(model) => (model.bytes, model.handle.context()),
             Loaded::Hears(model) => (model.bytes(), None),
+            Loaded::Embeds(model) => (model.bytes(), None),
         };
         let left = opened.expires.map(|end| end.saturating_duration_since(Instant::now()));
         let expires = left.map_or(NEVER.to_owned(), |left| {
@@ -96,6 +97,7 @@ pub(crate) fn show(mut fields: Fields, pool: &Pool) -> Result<Value, ApiError> {
             );
         }
         Some(Loaded::Hears(_)) => capabilities = vec!["audio"],
+        Some(Loaded::Embeds(_)) => capabilities = vec!["embedding"],
         None => {}
     }
     Ok(json!({

@@ -10,7 +10,7 @@ use crate::blocks::{
 };
 use crate::{Config, ConfigError};
 
-type Finished = Result<(), ConfigError>;
+pub(super) type Finished = Result<(), ConfigError>;
 
 /// Changes the attention of each layer.
 pub(super) fn each_attention(decoder: &mut Decoder, mut change: impl FnMut(usize, &mut Heads)) {

@@ -2,6 +2,8 @@
 //! several matrices in one tensor, turn them on their side, or have a tensor for each expert. A layout says that as data, and a
 //! place is what follows for one weight.
 
+use crate::blocks::Delta;
+
 /// How the files of a family call and keep weights.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -37,6 +39,12 @@ pub enum Fusion {
     Stacked,
     /// Queries, key and value of one key head, then those of the next.
     ByGroup,
+    /// The rows of one head of the first, those of the second, then those of the next head.
+    ByHead,
+    /// Queries, keys and values of the delta rule, those of one behind those of another.
+    Delta,
+    /// Queries, key, values and gates, or two numbers for each value, of one key head of the delta rule, then those of the next.
+    DeltaByHead,
 }
 
 /// How experts are kept.
@@ -116,6 +124,8 @@ pub struct Places {
     heads: (usize, usize, usize),
     /// By layer: features inside, and of layers of experts their number and the features of what they share.
     inners: Vec<(usize, Option<(usize, usize)>)>,
+    /// The delta rule of layers that have one.
+    delta: Option<Delta>,
 }
 
 impl Places {
@@ -125,12 +135,17 @@ impl Places {
         heads: (usize, usize, usize),
         inners: Vec<(usize, Option<(usize, usize)>)>,
     ) -> Places {
-        Places { layout, heads, inners }
+        Places { layout, heads, inners, delta: None }
+    }
+
+    /// The same of a model whose layers have that delta rule.
+    pub(super) fn with_delta(self, delta: Option<Delta>) -> Places {
+        Places { delta, ..self }
     }
 
     /// Every weight under its own name.
     pub fn usual() -> Places {
-        Places { layout: &USUAL, heads: (1, 1, 1), inners: Vec::new() }
+        Places::new(&USUAL, (1, 1, 1), Vec::new())
     }
 
     /// What published files have in place of `model.`, the likeliest first.
@@ -157,6 +172,10 @@ impl Places {
         };
         let (module, kind) = path.rsplit_once('.').unwrap_or((path, ""));
         let layer = format!("model.{}.{number}", self.layout.layers);
+        // A tensor that is called otherwise as a whole.
+        if let Some(published) = self.published(path) {
+            return Place::named(format!("{layer}.{published}"));
+        }
         let inner = number.parse().ok().and_then(|number: usize| self.inners.get(number).copied());
         if let (Some(which), Some((inner, Some((count, _))))) = (module.strip_prefix("mlp.experts."), inner) {
             return self.expert(&layer, which, kind, inner, count);
@@ -199,6 +218,11 @@ impl Places {
         let (heads, kv_heads, head_dim) = self.heads;
         let attends = fused.parts.len() == 3;
         match (fused.fusion, attends) {
+            (Fusion::ByHead, _) => {
+                let (first, stride) = (at * head_dim, fused.parts.len() * head_dim);
+                Rows { first, run: head_dim, stride, of: heads * stride }
+            }
+            (Fusion::Delta | Fusion::DeltaByHead, _) => self.delta_rows(fused, at),
             (Fusion::Stacked, true) => {
                 let (q, kv) = (heads * head_dim, kv_heads * head_dim);
                 let first = [0, q, q + kv][at.min(2)];
@@ -214,6 +238,27 @@ impl Places {
                 let run = if at == 0 { shared * head_dim } else { head_dim };
                 let stride = (shared + 2) * head_dim;
                 Rows { first, run, stride, of: stride * kv_heads }
+            }
+        }
+    }
+
+    /// The rows of one of several modules of the delta rule.
+    fn delta_rows(&self, fused: &Fused, at: usize) -> Rows {
+        let Some(Delta { key_heads, value_heads, key_dim, value_dim, .. }) = self.delta else {
+            return Rows { first: 0, run: 1, stride: 1, of: 1 };
+        };
+        let shared = value_heads / key_heads.max(1);
+        let sizes = match fused.parts.len() {
+            2 => vec![shared, shared],
+            parts => [key_dim, key_dim, shared * value_dim, shared * value_dim][..parts.min(4)].to_vec(),
+        };
+        let (first, run) = (sizes[..at].iter().sum::<usize>(), sizes[at]);
+        let stride = sizes.iter().sum::<usize>();
+        match fused.fusion {
+            Fusion::DeltaByHead => Rows { first, run, stride, of: key_heads * stride },
+            _ => {
+                let run = key_heads * run;
+                Rows { first: key_heads * first, run, stride: run, of: key_heads * stride }
             }
         }
     }

@@ -199,3 +199,157 @@ pub(super) const LLAMA4: Layout = Layout {
     ),
     ..USUAL
 };
+
+const LFM2_MODULES: &[(&str, &str)] = &[
+    ("norm", "embedding_norm"),
+    ("input_layernorm", "operator_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.o_proj", "self_attn.out_proj"),
+    ("self_attn.q_norm", "self_attn.q_layernorm"),
+    ("self_attn.k_norm", "self_attn.k_layernorm"),
+    ("mlp.gate_proj", "feed_forward.w1"),
+    ("mlp.up_proj", "feed_forward.w3"),
+    ("mlp.down_proj", "feed_forward.w2"),
+    ("mlp.gate", "feed_forward.gate"),
+    ("mlp.gate.e_score_correction_bias", "feed_forward.expert_bias"),
+];
+
+pub(super) const LFM2: Layout = Layout { modules: LFM2_MODULES, ..USUAL };
+
+pub(super) const LFM2_MOE: Layout =
+    Layout { experts: ExpertFiles::Each("feed_forward.experts.", [".w1", ".w3", ".w2"]), ..LFM2 };
+
+pub(super) const MAMBA: Layout = Layout {
+    prefixes: &["backbone.", "model.", ""],
+    modules: &[
+        ("embed_tokens", "embeddings"),
+        ("norm", "norm_f"),
+        ("input_layernorm", "norm"),
+        ("mamba", "mixer"),
+        ("mamba.in_proj", "mixer.in_proj"),
+        ("mamba.conv1d", "mixer.conv1d"),
+        ("mamba.x_proj", "mixer.x_proj"),
+        ("mamba.dt_proj", "mixer.dt_proj"),
+        ("mamba.norm", "mixer.norm"),
+        ("mamba.out_proj", "mixer.out_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const JAMBA: Layout = Layout {
+    modules: &[
+        ("norm", "final_layernorm"),
+        ("mlp.gate", "feed_forward.router"),
+        ("mlp.gate_proj", "feed_forward.gate_proj"),
+        ("mlp.up_proj", "feed_forward.up_proj"),
+        ("mlp.down_proj", "feed_forward.down_proj"),
+    ],
+    experts: ExpertFiles::Each("feed_forward.experts.", [".gate_proj", ".up_proj", ".down_proj"]),
+    ..USUAL
+};
+
+pub(super) const BAMBA: Layout = JAMBA;
+
+const SHARED_GATE: &[&str] = &["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"];
+
+/// What all tokens go through is there without experts too.
+pub(super) const GRANITE_HYBRID: Layout = Layout {
+    modules: &[
+        ("mlp.gate", "block_sparse_moe.router.layer"),
+        ("mlp.down_proj", "shared_mlp.output_linear"),
+        ("mlp.shared_expert.down_proj", "shared_mlp.output_linear"),
+    ],
+    fused: &[
+        Fused { parts: GATE_UP, published: "shared_mlp.input_linear", fusion: Fusion::Stacked },
+        Fused { parts: SHARED_GATE, published: "shared_mlp.input_linear", fusion: Fusion::Stacked },
+    ],
+    ..GRANITE_MOE
+};
+
+pub(super) const NEMOTRON_H: Layout = Layout {
+    prefixes: &["backbone.", "model.", ""],
+    modules: &[
+        ("embed_tokens", "embeddings"),
+        ("norm", "norm_f"),
+        ("input_layernorm", "norm"),
+        ("post_attention_layernorm", "norm"),
+        ("mamba", "mixer"),
+        ("mamba.in_proj", "mixer.in_proj"),
+        ("mamba.conv1d", "mixer.conv1d"),
+        ("mamba.norm", "mixer.norm"),
+        ("mamba.out_proj", "mixer.out_proj"),
+        ("self_attn.q_proj", "mixer.q_proj"),
+        ("self_attn.k_proj", "mixer.k_proj"),
+        ("self_attn.v_proj", "mixer.v_proj"),
+        ("self_attn.o_proj", "mixer.o_proj"),
+        ("mlp.up_proj", "mixer.up_proj"),
+        ("mlp.down_proj", "mixer.down_proj"),
+    ],
+    ..USUAL
+};
+
+/// Queries, and the gates of what attention adds.
+const GATED_QUERIES: Fused = Fused {
+    parts: &["self_attn.q_proj", "self_attn.gate_proj"],
+    published: "self_attn.q_proj",
+    fusion: Fusion::ByHead,
+};
+
+pub(super) const QWEN3_NEXT: Layout = Layout {
+    fused: &[
+        GATED_QUERIES,
+        Fused {
+            parts: &["linear_attn.q_proj", "linear_attn.k_proj", "linear_attn.v_proj", "linear_attn.z_proj"],
+            published: "linear_attn.in_proj_qkvz",
+            fusion: Fusion::DeltaByHead,
+        },
+        Fused {
+            parts: &["linear_attn.b_proj", "linear_attn.a_proj"],
+            published: "linear_attn.in_proj_ba",
+            fusion: Fusion::DeltaByHead,
+        },
+    ],
+    ..USUAL
+};
+
+pub(super) const QWEN3_5: Layout = Layout {
+    modules: &[
+        ("linear_attn.z_proj", "linear_attn.in_proj_z"),
+        ("linear_attn.b_proj", "linear_attn.in_proj_b"),
+        ("linear_attn.a_proj", "linear_attn.in_proj_a"),
+    ],
+    fused: &[
+        GATED_QUERIES,
+        Fused {
+            parts: &["linear_attn.q_proj", "linear_attn.k_proj", "linear_attn.v_proj"],
+            published: "linear_attn.in_proj_qkv",
+            fusion: Fusion::Delta,
+        },
+    ],
+    ..USUAL
+};
+
+pub(super) const QWEN3_5_MOE: Layout = Layout {
+    experts: ExpertFiles::Together("mlp.experts.gate_up_proj", "mlp.experts.down_proj", false),
+    ..QWEN3_5
+};
+
+pub(super) const RECURRENT_GEMMA: Layout = Layout {
+    modules: &[
+        ("norm", "final_norm"),
+        ("input_layernorm", "temporal_pre_norm"),
+        ("self_attn.q_proj", "temporal_block.q_proj"),
+        ("self_attn.k_proj", "temporal_block.k_proj"),
+        ("self_attn.v_proj", "temporal_block.v_proj"),
+        ("self_attn.o_proj", "temporal_block.o_proj"),
+        ("recurrent.x_proj", "temporal_block.linear_x"),
+        ("recurrent.y_proj", "temporal_block.linear_y"),
+        ("recurrent.out_proj", "temporal_block.linear_out"),
+        ("recurrent.conv1d", "temporal_block.conv_1d"),
+        ("recurrent.rg_lru", "temporal_block.rg_lru"),
+        ("mlp.gate_proj", "mlp_block.gate_proj"),
+        ("mlp.up_proj", "mlp_block.up_proj"),
+        ("mlp.down_proj", "mlp_block.down_proj"),
+    ],
+    ..USUAL
+};

@@ -2,7 +2,9 @@
 //! built from the blocks. What a family is, as data too, is a [`Row`] of `table`; how a row and a file become a model is in
 //! `read`, with `finish` and `sparse` for what no column can say; where published files keep weights in `layout`.
 
+mod encoders;
 mod finish;
+mod hybrid;
 mod layout;
 mod layouts;
 mod read;
@@ -15,12 +17,14 @@ use pteron_tensor::DType;
 
 use super::{Architecture, Facts};
 use crate::blocks::{
-    Attention, Experts, Heads, Keys, Latent, Logits, Matrix, Mlp, MlpKind, Norm, NormKind, Rope,
-    RopeSettings, asked_for, attention, bias, embed, experts, latent_attention, linear, logits, matrix, mlp,
-    output_matrix,
+    Attention, Delta, Experts, Heads, Keys, Latent, Logits, Lru, Matrix, Mlp, MlpKind, Norm, NormKind, Rope,
+    RopeSettings, Selective, ShortConv, Ssm, asked_for, attention, bias, delta_rule, embed, experts,
+    latent_attention, linear, linear_recurrence, logits, matrix, mlp, output_matrix, selective_scan,
+    short_conv, state_space,
 };
 use crate::{ModelError, Net};
 
+pub(super) use encoders::{BERT, MODERNBERT, ROBERTA};
 pub use layout::{Layout, Place, Places, Rows};
 pub(super) use row::FOUR_NORMS;
 pub use table::{ROWS, Row};
@@ -67,6 +71,8 @@ pub struct Embedding {
     pub norm: Option<NormKind>,
     /// Learned rows for positions: how many, and the number of the first.
     pub positions: Option<(usize, usize)>,
+    /// Rows for kinds of tokens.
+    pub kinds: Option<usize>,
 }
 
 /// How logits leave the stream.
@@ -131,13 +137,62 @@ pub struct LayerNorms {
     pub of_sums: bool,
 }
 
-/// A layer's attention.
+/// How a layer's tokens learn of those before them. What is not attention keeps a state of all tokens so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mixing {
     /// By heads, with the rotary positions of that number.
     Heads(Heads, Option<usize>),
     /// By way of few features, with the rotary positions of that number.
     Latent(Latent, usize),
+    /// By a convolution over the last few.
+    Conv(ShortConv),
+    /// By states whose heads fade as a whole (Mamba 2).
+    Ssm(Ssm),
+    /// By states that fade each for itself (Mamba).
+    Selective(Selective),
+    /// By the gated delta rule.
+    Delta(Delta),
+    /// By a gated linear recurrence (RecurrentGemma).
+    Lru(Lru),
+    /// By heads and by states, added up.
+    Both(Beside, Option<usize>, Ssm),
+    /// Not at all.
+    None,
+}
+
+impl Mixing {
+    /// The module of its weights.
+    fn module(&self) -> &'static str {
+        match self {
+            Mixing::Heads(..) | Mixing::Latent(..) | Mixing::Both(..) | Mixing::None => "self_attn",
+            Mixing::Conv(_) => "conv",
+            Mixing::Ssm(_) | Mixing::Selective(_) => "mamba",
+            Mixing::Delta(_) => "linear_attn",
+            Mixing::Lru(_) => "recurrent",
+        }
+    }
+
+    /// Its attention, where that is by heads.
+    fn heads(&self) -> Option<Heads> {
+        match self {
+            Mixing::Heads(heads, _) => Some(*heads),
+            Mixing::Both(beside, ..) => Some(beside.heads),
+            _ => None,
+        }
+    }
+}
+
+/// Attention beside a state space.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beside {
+    /// The attention.
+    pub heads: Heads,
+    /// What its input is multiplied by.
+    pub inwards: f32,
+    /// What it adds is multiplied by.
+    pub outwards: f32,
+    /// What the state space adds is multiplied by.
+    pub of_states: f32,
 }
 
 /// A layer's feed-forward network.
@@ -147,6 +202,8 @@ pub enum Feed {
     Mlp(MlpKind),
     /// Many, of which a few serve each token.
     Experts(Experts),
+    /// None.
+    None,
 }
 
 /// A layer with two norms before its halves.
@@ -160,7 +217,7 @@ impl Decoder {
         Decoder {
             vocab_size: 0,
             hidden_size: 0,
-            embedding: Embedding { width: None, factor: None, norm: None, positions: None },
+            embedding: Embedding { width: None, factor: None, norm: None, positions: None, kinds: None },
             norm,
             eps: 0.0,
             ropes: Vec::new(),
@@ -181,7 +238,7 @@ impl Decoder {
         self
     }
 
-    fn norm_of(&self, name: String) -> Norm {
+    pub(super) fn norm_of(&self, name: String) -> Norm {
         Norm { name, size: self.hidden_size, eps: self.eps, kind: self.norm }
     }
 
@@ -212,6 +269,16 @@ impl Decoder {
             let rows = net.rows(rows, positions)?;
             x = net.add(x, rows)?;
         }
+        if let Some(count) = self.embedding.kinds {
+            let dtype = net.activations();
+            let rows = net.floats("model.embed_types.weight", &[count, self.hidden_size], dtype, 0.0)?;
+            let rows = match net.kinds() {
+                Some(kinds) => net.rows(rows, kinds)?,
+                // All are of the first.
+                None => net.pick(rows, 0, 0)?,
+            };
+            x = net.add(x, rows)?;
+        }
         if let Some(kind) = self.embedding.norm {
             let name = "model.embed_norm.weight".to_owned();
             x = Norm { kind, ..self.norm_of(name) }.apply(net, x)?;
@@ -220,19 +287,35 @@ impl Decoder {
     }
 
     fn mix(&self, net: &mut Net, x: ValueId, prefix: &str, layer: &Layer, ropes: &[Rope]) -> Mixed {
-        let name = format!("{prefix}.self_attn");
+        let hidden = self.hidden_size;
+        let name = format!("{prefix}.{}", layer.mixing.module());
         match &layer.mixing {
             Mixing::Heads(heads, rope) => {
                 let rope = rope.and_then(|at| ropes.get(at));
-                let spec =
-                    Attention { name: &name, hidden: self.hidden_size, heads: *heads, rope, keys: Keys::Own };
+                let spec = Attention { name: &name, hidden, heads: *heads, rope, keys: Keys::Own };
                 Ok(attention(net, x, &spec)?.0)
             }
             Mixing::Latent(latent, rope) => {
                 let rope = ropes.get(*rope);
                 let rope = rope.ok_or_else(|| ModelError::configuration("latent attention without rope"))?;
-                latent_attention(net, x, &name, self.hidden_size, latent, rope)
+                latent_attention(net, x, &name, hidden, latent, rope)
             }
+            Mixing::Conv(conv) => short_conv(net, x, &name, hidden, conv),
+            Mixing::Ssm(ssm) => state_space(net, x, &name, hidden, ssm),
+            Mixing::Selective(of) => selective_scan(net, x, &name, hidden, of),
+            Mixing::Delta(delta) => delta_rule(net, x, &name, hidden, delta),
+            Mixing::Lru(lru) => linear_recurrence(net, x, &name, hidden, lru),
+            Mixing::Both(beside, rope, ssm) => {
+                let rope = rope.and_then(|at| ropes.get(at));
+                let kept = state_space(net, x, &format!("{prefix}.mamba"), hidden, ssm)?;
+                let kept = net.scaled(kept, beside.of_states)?;
+                let x = net.scaled(x, beside.inwards)?;
+                let spec = Attention { name: &name, hidden, heads: beside.heads, rope, keys: Keys::Own };
+                let (attended, _) = attention(net, x, &spec)?;
+                let attended = net.scaled(attended, beside.outwards)?;
+                net.add(kept, attended)
+            }
+            Mixing::None => Err(ModelError::configuration("a layer without attention has nothing to mix")),
         }
     }
 
@@ -241,6 +324,7 @@ impl Decoder {
         match &layer.feed {
             Feed::Mlp(kind) => mlp(net, x, &Mlp { name: &name, hidden, kind: *kind }),
             Feed::Experts(of) => experts(net, x, &name, hidden, of),
+            Feed::None => Err(ModelError::configuration("a layer without a network has nothing to feed")),
         }
     }
 
@@ -269,8 +353,16 @@ impl Decoder {
                 _ => Ok(sum),
             }
         };
+        if layer.mixing == Mixing::None {
+            let normed = before(net, x, names.before_feed)?;
+            let fed = self.feed(net, normed, &prefix, layer)?;
+            return added(net, x, fed, names.after_feed);
+        }
         let normed = before(net, x, names.before_attention)?;
         let attended = self.mix(net, normed, &prefix, layer, ropes)?;
+        if layer.feed == Feed::None {
+            return added(net, x, attended, names.after_attention);
+        }
         if layer.parallel {
             let input = match names.before_feed {
                 Some(name) => before(net, x, Some(name))?,
@@ -284,6 +376,21 @@ impl Decoder {
         let normed = before(net, x, names.before_feed)?;
         let fed = self.feed(net, normed, &prefix, layer)?;
         added(net, x, fed, names.after_feed)
+    }
+
+    /// The embedding's matrix, and what leaves the last layer.
+    pub(super) fn states(&self, net: &mut Net) -> Result<(Matrix, ValueId), ModelError> {
+        let context = net.options().context;
+        let ropes = self.ropes.iter().map(|spec| {
+            let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
+            Ok(rope.within(spec.head_dim).interleaved(spec.interleaved).backwards(spec.backwards))
+        });
+        let ropes = ropes.collect::<Result<Vec<Rope>, ModelError>>()?;
+        let (table, mut x) = self.enter(net)?;
+        for (number, layer) in self.layers.iter().enumerate() {
+            x = self.layer(net, x, number, layer, &ropes)?;
+        }
+        Ok((table, x))
     }
 
     fn leave(&self, net: &mut Net, x: ValueId, table: Matrix) -> Mixed {
@@ -324,40 +431,30 @@ impl Architecture for Decoder {
     }
 
     fn build(&self, net: &mut Net) -> Mixed {
-        let context = net.options().context;
-        let ropes = self.ropes.iter().map(|spec| {
-            let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
-            Ok(rope.within(spec.head_dim).interleaved(spec.interleaved).backwards(spec.backwards))
-        });
-        let ropes = ropes.collect::<Result<Vec<Rope>, ModelError>>()?;
-        let (table, mut x) = self.enter(net)?;
-        for (number, layer) in self.layers.iter().enumerate() {
-            x = self.layer(net, x, number, layer, &ropes)?;
-        }
+        let (table, x) = self.states(net)?;
         self.leave(net, x, table)
     }
 
     fn places(&self) -> Places {
-        let first = self.layers.iter().find_map(|layer| match layer.mixing {
-            Mixing::Heads(heads, _) => Some((heads.heads, heads.kv_heads, heads.head_dim)),
-            Mixing::Latent(..) => None,
+        let heads = self.layers.iter().find_map(|layer| layer.mixing.heads());
+        let delta = self.layers.iter().find_map(|layer| match layer.mixing {
+            Mixing::Delta(delta) => Some(delta),
+            _ => None,
         });
         let inner = |number: usize| match self.layers.get(number).map(|layer| layer.feed) {
             Some(Feed::Mlp(kind)) => (kind.inner, None),
             Some(Feed::Experts(of)) => {
                 (of.inner, Some((of.count, of.shared.map_or(0, |shared| shared.inner))))
             }
-            None => (0, None),
+            Some(Feed::None) | None => (0, None),
         };
         let inners = (0..self.layers.len()).map(inner).collect();
-        Places::new(self.layout, first.unwrap_or((1, 1, 1)), inners)
+        let heads = heads.map_or((1, 1, 1), |heads| (heads.heads, heads.kv_heads, heads.head_dim));
+        Places::new(self.layout, heads, inners).with_delta(delta)
     }
 
     fn keeps_caches_in_graph(&self) -> bool {
-        let is_plain = |layer: &Layer| match layer.mixing {
-            Mixing::Heads(heads, _) => heads.scores.is_plain(),
-            Mixing::Latent(..) => true,
-        };
+        let is_plain = |layer: &Layer| layer.mixing.heads().is_none_or(|heads| heads.scores.is_plain());
         !self.layers.iter().all(is_plain)
     }
 }

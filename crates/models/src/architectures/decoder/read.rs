@@ -47,7 +47,13 @@ impl Row {
         let mut decoder = Decoder {
             vocab_size: config.size("vocab_size", Some(sizes.vocab))?,
             hidden_size: hidden,
-            embedding: Embedding { width: None, factor, norm: self.embedding_norm, positions: None },
+            embedding: Embedding {
+                width: None,
+                factor,
+                norm: self.embedding_norm,
+                positions: None,
+                kinds: None,
+            },
             norm: self.norm,
             eps,
             layers: (0..count).map(layer).collect::<Result<_, ConfigError>>()?,
@@ -131,6 +137,7 @@ impl Row {
             activation: self.activation(config)?,
             biases: self.mlp_bias.read(config)?,
             sub_norm: None,
+            factors: (1.0, 1.0),
         })
     }
 

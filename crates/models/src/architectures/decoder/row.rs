@@ -287,8 +287,11 @@ pub(super) const NORMS_AFTER: LayerNorms = LayerNorms {
 pub(super) const ONE_NORM: LayerNorms = LayerNorms { before_feed: None, ..TWO_NORMS };
 
 /// Norms by head, with one weight for all of them.
-pub(super) const BY_HEAD: Option<HeadNormRow> =
-    Some(HeadNormRow { when: Flag::Is(true), kind: NormKind::Rms, span: Span::Head, after_rope: false });
+pub(super) const HEAD_NORMS: HeadNormRow =
+    HeadNormRow { when: Flag::Is(true), kind: NormKind::Rms, span: Span::Head, after_rope: false };
+
+/// The same where every file has them.
+pub(super) const BY_HEAD: Option<HeadNormRow> = Some(HEAD_NORMS);
 
 /// Llama: what other families say their differences from.
 pub(super) const LLAMA: Row = Row {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::finish::{each_attention, only_full};
+use super::finish::{Finished, each_attention, only_full};
 use super::read::listed_still;
 use super::{Decoder, Feed, Mixing, RopeSpec};
 use crate::blocks::{
@@ -12,10 +12,8 @@ use crate::blocks::{
 use crate::config::RopeKeys;
 use crate::{Config, ConfigError};
 
-type Finished = Result<(), ConfigError>;
-
 /// Weights that are shares of the softmax of all.
-const SOFTMAX: Router = Router {
+pub(super) const SOFTMAX: Router = Router {
     scoring: Scoring::Softmax,
     bias: false,
     correction: false,
@@ -28,7 +26,7 @@ const SOFTMAX: Router = Router {
 const NORMALISED: Router = Router { normalised: Some(0.0), ..SOFTMAX };
 
 /// Sizes of experts, checked.
-fn experts(
+pub(super) fn experts(
     config: &Config,
     (count_keys, count): (&[&str], usize),
     chosen: usize,
@@ -66,14 +64,14 @@ fn experts(
 }
 
 /// What the row has read of the feed-forward networks.
-fn dense(decoder: &Decoder) -> (usize, Activation) {
+pub(super) fn dense(decoder: &Decoder) -> (usize, Activation) {
     match decoder.layers.first().map(|layer| layer.feed) {
         Some(Feed::Mlp(kind)) => (kind.inner, kind.activation),
         _ => (1, Activation::Silu),
     }
 }
 
-fn give(decoder: &mut Decoder, experts: Experts, has: impl Fn(usize) -> bool) {
+pub(super) fn give(decoder: &mut Decoder, experts: Experts, has: impl Fn(usize) -> bool) {
     for (number, layer) in decoder.layers.iter_mut().enumerate() {
         if has(number) {
             layer.feed = Feed::Experts(experts);
@@ -122,13 +120,13 @@ pub(super) fn phimoe(config: &Config, decoder: &mut Decoder) -> Finished {
 }
 
 /// Layers of experts among others: `decoder_sparse_step` and `mlp_only_layers`.
-fn sparse_layers(config: &Config, layers: usize) -> Result<Vec<bool>, ConfigError> {
+pub(super) fn sparse_layers(config: &Config, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let step = config.size("decoder_sparse_step", Some(1))?;
     let only = listed(config, "mlp_only_layers")?.unwrap_or_default();
     Ok((0..layers).map(|layer| (layer + 1).is_multiple_of(step) && !only.contains(&layer)).collect())
 }
 
-fn listed(config: &Config, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
+pub(super) fn listed(config: &Config, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
     let Some(value) = config.get(key) else { return Ok(None) };
     let wrong = || ConfigError(format!("`{key}` is no list of layers"));
     let list = value.as_array().ok_or_else(wrong)?;
@@ -136,7 +134,7 @@ fn listed(config: &Config, key: &str) -> Result<Option<Vec<usize>>, ConfigError>
     list.iter().map(|value| number(value).ok_or_else(wrong)).collect::<Result<_, _>>().map(Some)
 }
 
-fn qwen_router(config: &Config, usual: bool) -> Result<Router, ConfigError> {
+pub(super) fn qwen_router(config: &Config, usual: bool) -> Result<Router, ConfigError> {
     Ok(if config.flag("norm_topk_prob", usual)? { NORMALISED } else { SOFTMAX })
 }
 

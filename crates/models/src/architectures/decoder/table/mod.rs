@@ -1,14 +1,16 @@
 //! The families, each by what makes it differ from Llama or from another row.
 //!
-//! To add one: its row in `near`, `gpt` or `experts` and in [`ROWS`], its layout in `layouts` where its files keep weights
+//! To add one: its row in `near`, `gpt`, `experts` or `hybrids` and in [`ROWS`], its layout in `layouts` where its files keep weights
 //! otherwise, and its case in `conformance/family_configs.py`.
 
 mod experts;
 mod gpt;
+mod hybrids;
 mod near;
 
 use experts::*;
 use gpt::*;
+use hybrids::*;
 use near::*;
 
 use super::row::LLAMA;
@@ -68,4 +70,18 @@ pub const ROWS: &[Row] = &[
     DEEPSEEK_V3,
     GLM4_MOE,
     LLAMA4,
+    LFM2,
+    LFM2_MOE,
+    MAMBA2,
+    MAMBA,
+    FALCON_MAMBA,
+    JAMBA,
+    GRANITE_HYBRID,
+    BAMBA,
+    FALCON_H1,
+    NEMOTRON_H,
+    QWEN3_NEXT,
+    QWEN3_5,
+    QWEN3_5_MOE,
+    RECURRENT_GEMMA,
 ];

@@ -31,6 +31,8 @@ pub struct Ssm {
     pub biases: (bool, bool),
     /// The norm of what comes out, where there is one.
     pub norm: Option<GatedNorm>,
+    /// The least step of time.
+    pub least_step: f32,
     /// What the input is multiplied by.
     pub factor: f32,
     /// What parts of the first projection are multiplied by: gate, features, vectors that write, vectors that read, steps.
@@ -96,7 +98,11 @@ pub fn state_space(
     let x = features(net, mixed, 0, inner)?;
     let writes = features(net, mixed, inner, inner + vectors)?;
     let reads = features(net, mixed, inner + vectors, convolved)?;
-    let steps = positive_steps(net, steps, &format!("{name}.dt_bias"), of.heads)?;
+    let mut steps = positive_steps(net, steps, &format!("{name}.dt_bias"), of.heads)?;
+    if of.least_step > 0.0 {
+        let least = net.scalar(of.least_step, DType::F32);
+        steps = net.op(Op::Maximum { a: steps, b: least })?;
+    }
     let y = scan(net, name, of, (x, steps, writes, reads))?;
     let y = gated(net, y, gate, name, inner, of.norm)?;
     let dtype = net.activations();

@@ -181,6 +181,7 @@ fn ssm(config: &Config, keys: &SsmKeys, inner: Option<usize>, eps: f32) -> Resul
         activation: config.activation(keys.activation, Activation::Silu)?,
         biases: (bias, bias),
         norm: Some(GatedNorm { eps, groups: 1, before_gate: false }),
+        least_step: 0.0,
         factor: 1.0,
         factors: [1.0; 5],
     })
@@ -374,7 +375,7 @@ pub(super) fn nemotron_h(config: &Config, decoder: &mut Decoder) -> Finished {
     config.refuse("use_bias")?;
     let of = ssm(config, &NEMOTRON, None, decoder.eps)?;
     let norm = GatedNorm { eps: decoder.eps, groups: of.groups, before_gate: false };
-    let of = Ssm { norm: Some(norm), ..of };
+    let of = Ssm { norm: Some(norm), least_step: config.number("time_step_min", 0.001)?, ..of };
     let key = ["layers_block_type", "layer_types"].into_iter().find(|key| config.get(key).is_some());
     let listed = key.and_then(|key| config.get(key)).and_then(Value::as_array).map(Vec::len);
     let pattern = config.get("hybrid_override_pattern").and_then(Value::as_str).unwrap_or_default();

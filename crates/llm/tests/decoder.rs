@@ -107,7 +107,7 @@ fn a_ring_remembers_how_far_it_was_written() {
 
 #[test]
 fn marks_save_the_second_reading() {
-    for caches in [Caches::Ring, Caches::OffGraph] {
+    for caches in [Caches::Ring, Caches::OffGraph, Caches::States, Caches::Delta] {
         let first = text(40, 1);
         let second = [first.clone(), text(40, 2)].concat();
         let third = [second.clone(), text(40, 3)].concat();

@@ -6,15 +6,16 @@ use pteron_cpu::Cpu;
 use pteron_format::WriteOptions;
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, Next, Voice};
-use pteron_models::architectures::{Gemma3, Llama};
+use pteron_models::architectures::{self, Gemma3, Llama};
 use pteron_models::blocks::{LongScaling, RopeScaling, RopeSettings};
 use pteron_models::shapes::tiny;
 use pteron_models::{
-    Architecture, KvCache, Logits, Model, ModelOptions, Position, Quantization, RandomWeights,
+    Architecture, Config, KvCache, Logits, Model, ModelOptions, Position, Quantization, RandomWeights,
 };
 use pteron_runtime::{Options, Precision, Program, RunControl};
 use pteron_template::ChatTemplate;
 use pteron_tensor::{Bytes, DType};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Characters and turn marks.
@@ -35,9 +36,26 @@ pub(crate) enum Caches {
     OffGraph,
     /// Outside the graph, as long as the context.
     PlainOffGraph,
+    /// A state space beside attention in every layer.
+    States,
+    /// The delta rule in one layer, attention in the other.
+    Delta,
 }
 
-pub(crate) const ALL: [Caches; 4] = [Caches::Plain, Caches::Ring, Caches::OffGraph, Caches::PlainOffGraph];
+pub(crate) const ALL: [Caches; 6] =
+    [Caches::Plain, Caches::Ring, Caches::OffGraph, Caches::PlainOffGraph, Caches::States, Caches::Delta];
+
+/// A family by its configuration, of the sizes that the others have.
+fn family(name: &str, settings: Value) -> Box<dyn Architecture> {
+    let mut config = json!({
+        "model_type": name, "vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT,
+        "tie_word_embeddings": false, "bos_token_id": null, "eos_token_id": 67,
+    });
+    config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    let config = Config::new(config).unwrap();
+    architectures::family(name).unwrap().read(&config).unwrap()
+}
 
 fn llama() -> Llama {
     Llama {
@@ -76,10 +94,22 @@ fn file_of(caches: Caches, logits: Logits, context: usize, position: Position, s
     let architecture: Box<dyn Architecture> = match caches {
         Caches::Plain | Caches::PlainOffGraph => Box::new(llama()),
         Caches::Ring | Caches::OffGraph => Box::new(gemma3()),
+        Caches::States => {
+            let sizes =
+                json!({"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_state": 16, "mamba_n_groups": 2});
+            family("falcon_h1", sizes)
+        }
+        Caches::Delta => {
+            let heads = json!({
+                "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
+                "linear_value_head_dim": 16, "head_dim": 16, "layer_types": ["linear_attention", "full_attention"],
+            });
+            family("qwen3_5_text", heads)
+        }
     };
     let kv = match caches {
         Caches::Plain | Caches::Ring => KvCache::InGraph,
-        Caches::OffGraph | Caches::PlainOffGraph => KvCache::OffGraph,
+        _ => KvCache::OffGraph,
     };
     let (activations, cache) = (DType::F32, DType::F32);
     let options = ModelOptions {

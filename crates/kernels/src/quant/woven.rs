@@ -112,7 +112,7 @@ fn each_chunk(bytes: &mut [u8], chunk: usize, work: impl Fn(usize, &mut [u8]) + 
     std::thread::scope(|scope| {
         let work = &work;
         for (part, bytes) in bytes.chunks_mut(per_thread * chunk).enumerate() {
-            let each = move || {
+            let mut each = move || {
                 for (at, bytes) in bytes.chunks_exact_mut(chunk).enumerate() {
                     work(part * per_thread + at, bytes);
                 }

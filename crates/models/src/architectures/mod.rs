@@ -17,9 +17,11 @@ mod encoder;
 mod gemma3;
 mod gemma4;
 mod llama;
+mod parakeet;
 mod qwen;
 #[cfg(test)]
 mod tests;
+mod voxtral;
 mod whisper;
 
 use pteron_ir::ValueId;
@@ -34,7 +36,9 @@ pub use encoder::{Encoder, NORMALISED, POOLING, Pooling};
 pub use gemma3::Gemma3;
 pub use gemma4::{Gemma4, PerLayerInputs};
 pub use llama::Llama;
+pub use parakeet::{Parakeet, ParakeetHead};
 pub use qwen::Qwen;
+pub use voxtral::Voxtral;
 pub use whisper::Whisper;
 
 /// A model that can be built.
@@ -121,7 +125,7 @@ impl Family {
 }
 
 /// Families that are no rows of the table.
-const OWN: [Family; 5] = [
+const OWN: [Family; 7] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
@@ -129,6 +133,21 @@ const OWN: [Family; 5] = [
     Family {
         names: &["whisper", "WhisperForConditionalGeneration"],
         kind: Kind::Own(|config| Ok(Box::new(Whisper::read(config)?))),
+    },
+    Family {
+        names: &["voxtral", "VoxtralForConditionalGeneration"],
+        kind: Kind::Own(|config| Ok(Box::new(Voxtral::read(config)?))),
+    },
+    Family {
+        names: &[
+            "parakeet_tdt",
+            "ParakeetForTDT",
+            "parakeet_rnnt",
+            "ParakeetForRNNT",
+            "parakeet_ctc",
+            "ParakeetForCTC",
+        ],
+        kind: Kind::Own(|config| Ok(Box::new(Parakeet::read(config)?))),
     },
     Family { names: decoder::BERT.names, kind: Kind::Encoder(Encoder::bert) },
     Family { names: decoder::ROBERTA.names, kind: Kind::Encoder(Encoder::roberta) },

@@ -83,63 +83,17 @@ impl Whisper {
     }
 
     fn encoder(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
-        let (width, places) = (self.d_model, self.max_source_positions);
-        let shape = [1, self.num_mel_bins, 2 * places].map(|size| Dim::known(size as i64));
-        let features = net.input("input_features", net.activations(), shape.to_vec());
-        net.enter("encoder");
-        let x = net.op(Op::Transpose { x: features, perm: vec![0, 2, 1] })?;
-        let x = self.convolution(net, x, "model.encoder.conv1", self.num_mel_bins, 1)?;
-        let x = self.convolution(net, x, "model.encoder.conv2", width, 2)?;
-        let positions =
-            net.floats("model.encoder.embed_positions.weight", &[places, width], net.activations(), 0.0)?;
-        let mut x = net.add(x, positions)?;
-        let length = literal(places);
-        for layer in 0..self.encoder_layers {
-            let name = format!("model.encoder.layers.{layer}");
-            let attention = Attention { width, heads: self.encoder_attention_heads, length };
-            let normed = norm(net, x, &format!("{name}.self_attn_layer_norm"), width)?;
-            let queries = attention.heads(net, normed, &format!("{name}.self_attn.q_proj"), true)?;
-            let keys = attention.heads(net, normed, &format!("{name}.self_attn.k_proj"), false)?;
-            let values = attention.heads(net, normed, &format!("{name}.self_attn.v_proj"), true)?;
-            let seen = Seen { keys, values, causal: false };
-            x = attention.add(net, x, queries, seen, &format!("{name}.self_attn"))?;
-            x = self.feed_forward(net, x, &name, self.encoder_ffn_dim)?;
-        }
-        Ok(vec![("hidden".to_owned(), norm(net, x, "model.encoder.layer_norm", width)?)])
-    }
-
-    /// Three frames at a time, then the activation.
-    fn convolution(
-        &self,
-        net: &mut Net,
-        x: ValueId,
-        name: &str,
-        channels: usize,
-        stride: i32,
-    ) -> Result<ValueId, ModelError> {
-        let dtype = net.activations();
-        let weight = net.floats(&format!("{name}.weight"), &[self.d_model, channels, 3], dtype, 0.0)?;
-        // Channels are last here and in the middle in checkpoints.
-        let w = net.op(Op::Transpose { x: weight, perm: vec![0, 2, 1] })?;
-        let y = net.op(Op::Conv1D { x, w, stride, padding: 1, dilation: 1, groups: 1 })?;
-        let bias = bias(net, &format!("{name}.bias"), self.d_model)?;
-        let y = net.add(y, bias)?;
-        self.activation_function.apply(net, y)
-    }
-
-    fn feed_forward(
-        &self,
-        net: &mut Net,
-        x: ValueId,
-        name: &str,
-        inner: usize,
-    ) -> Result<ValueId, ModelError> {
-        let width = self.d_model;
-        let normed = norm(net, x, &format!("{name}.final_layer_norm"), width)?;
-        let wide = project(net, normed, &format!("{name}.fc1"), inner, width, true)?;
-        let wide = self.activation_function.apply(net, wide)?;
-        let narrow = project(net, wide, &format!("{name}.fc2"), width, inner, true)?;
-        net.add(x, narrow)
+        let encoder = SoundEncoder {
+            name: "model.encoder",
+            mels: self.num_mel_bins,
+            width: self.d_model,
+            layers: self.encoder_layers,
+            heads: self.encoder_attention_heads,
+            inner: self.encoder_ffn_dim,
+            places: self.max_source_positions,
+            activation: self.activation_function,
+        };
+        Ok(vec![("hidden".to_owned(), encoder.build(net)?)])
     }
 
     fn cross_kv(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
@@ -263,9 +217,85 @@ impl Whisper {
         let queries = attention.heads(net, normed, &format!("{cross}.q_proj"), true)?;
         let seen = Seen { keys: text.keys[layer], values: text.values[layer], causal: false };
         let x = attention.add(net, x, queries, seen, &cross)?;
-        text.x = self.feed_forward(net, x, &name, self.decoder_ffn_dim)?;
+        text.x = feed_forward(net, x, &name, [self.decoder_ffn_dim, width], self.activation_function)?;
         Ok(queries)
     }
+}
+
+/// What hears: a window of features to hidden states, one for every two frames.
+pub(super) struct SoundEncoder {
+    /// Where its weights are.
+    pub(super) name: &'static str,
+    pub(super) mels: usize,
+    pub(super) width: usize,
+    pub(super) layers: usize,
+    pub(super) heads: usize,
+    /// Features of its feed-forward networks.
+    pub(super) inner: usize,
+    pub(super) places: usize,
+    pub(super) activation: Activation,
+}
+
+impl SoundEncoder {
+    /// All of it, with the features as an input.
+    pub(super) fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
+        let SoundEncoder { name, width, heads, places, .. } = *self;
+        let shape = [1, self.mels, 2 * places].map(|size| Dim::known(size as i64));
+        let features = net.input("input_features", net.activations(), shape.to_vec());
+        net.enter("encoder");
+        let x = net.op(Op::Transpose { x: features, perm: vec![0, 2, 1] })?;
+        let x = self.convolution(net, x, "conv1", self.mels, 1)?;
+        let x = self.convolution(net, x, "conv2", width, 2)?;
+        let positions = format!("{name}.embed_positions.weight");
+        let positions = net.floats(&positions, &[places, width], net.activations(), 0.0)?;
+        let mut x = net.add(x, positions)?;
+        let attention = Attention { width, heads, length: literal(places) };
+        for layer in 0..self.layers {
+            let name = format!("{name}.layers.{layer}");
+            let normed = norm(net, x, &format!("{name}.self_attn_layer_norm"), width)?;
+            let queries = attention.heads(net, normed, &format!("{name}.self_attn.q_proj"), true)?;
+            let keys = attention.heads(net, normed, &format!("{name}.self_attn.k_proj"), false)?;
+            let values = attention.heads(net, normed, &format!("{name}.self_attn.v_proj"), true)?;
+            let seen = Seen { keys, values, causal: false };
+            x = attention.add(net, x, queries, seen, &format!("{name}.self_attn"))?;
+            x = feed_forward(net, x, &name, [self.inner, width], self.activation)?;
+        }
+        norm(net, x, &format!("{name}.layer_norm"), width)
+    }
+
+    /// Three frames at a time, then the activation.
+    fn convolution(
+        &self,
+        net: &mut Net,
+        x: ValueId,
+        which: &str,
+        channels: usize,
+        stride: i32,
+    ) -> Result<ValueId, ModelError> {
+        let (dtype, name) = (net.activations(), format!("{}.{which}", self.name));
+        let weight = net.floats(&format!("{name}.weight"), &[self.width, channels, 3], dtype, 0.0)?;
+        // Channels are last here and in the middle in checkpoints.
+        let w = net.op(Op::Transpose { x: weight, perm: vec![0, 2, 1] })?;
+        let y = net.op(Op::Conv1D { x, w, stride, padding: 1, dilation: 1, groups: 1 })?;
+        let bias = bias(net, &format!("{name}.bias"), self.width)?;
+        let y = net.add(y, bias)?;
+        self.activation.apply(net, y)
+    }
+}
+
+/// A norm, two matrices with an activation between them, and what was there before.
+fn feed_forward(
+    net: &mut Net,
+    x: ValueId,
+    name: &str,
+    [inner, width]: [usize; 2],
+    activation: Activation,
+) -> Result<ValueId, ModelError> {
+    let normed = norm(net, x, &format!("{name}.final_layer_norm"), width)?;
+    let wide = project(net, normed, &format!("{name}.fc1"), inner, width, true)?;
+    let wide = activation.apply(net, wide)?;
+    let narrow = project(net, wide, &format!("{name}.fc2"), width, inner, true)?;
+    net.add(x, narrow)
 }
 
 /// A decoder's text on its way through the layers.

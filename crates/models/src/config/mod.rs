@@ -18,8 +18,16 @@ const LARGEST_SIZE: u64 = 1 << 24;
 pub(crate) const MOST_LAYERS: usize = 1 << 14;
 
 /// What classes do that write text, behind `For` in their names: `LlamaForCausalLM`, and wrappers whose text model is read.
-const WRITES_TEXT: [&str; 5] =
-    ["CausalLM", "ConditionalGeneration", "ImageTextToText", "MultimodalLM", "Vision2Seq"];
+const WRITES_TEXT: [&str; 8] = [
+    "CausalLM",
+    "ConditionalGeneration",
+    "ImageTextToText",
+    "MultimodalLM",
+    "Vision2Seq",
+    "TDT",
+    "RNNT",
+    "CTC",
+];
 
 /// What is wrong with a configuration: the key, what it holds, and what would do.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -82,6 +90,11 @@ impl Config {
             "`architectures` names {}, which is no language model: its head gives no logits of a vocabulary",
             shown(&Value::from(first))
         )))
+    }
+
+    /// The family of a wrapper around the text model, where there is one.
+    pub fn wrapper(&self) -> Option<&str> {
+        self.wrapper.get("model_type").and_then(Value::as_str)
     }
 
     /// Lets another file of the checkpoint have the say over a key.
@@ -214,12 +227,29 @@ impl Config {
 
     /// What the gate of the MLP goes through.
     pub(crate) fn activation(&self, key: &str, default: Activation) -> Result<Activation, ConfigError> {
-        let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_str().and_then(Activation::named).ok_or_else(|| {
-            let known: Vec<&str> = Activation::names().collect();
-            ConfigError(format!("`{key}` is {}; known are {}", shown(value), known.join(", ")))
-        })
+        named_activation(key, self.get(key), default)
     }
+
+    /// The same of what a wrapper adds to its text model.
+    pub(crate) fn wrapped_activation(
+        &self,
+        key: &str,
+        default: Activation,
+    ) -> Result<Activation, ConfigError> {
+        named_activation(key, self.get_anywhere(key), default)
+    }
+}
+
+fn named_activation(
+    key: &str,
+    value: Option<&Value>,
+    default: Activation,
+) -> Result<Activation, ConfigError> {
+    let Some(value) = value else { return Ok(default) };
+    value.as_str().and_then(Activation::named).ok_or_else(|| {
+        let known: Vec<&str> = Activation::names().collect();
+        ConfigError(format!("`{key}` is {}; known are {}", shown(value), known.join(", ")))
+    })
 }
 
 /// Whether a class gives logits of a vocabulary, as far as its name tells.

@@ -6,7 +6,7 @@ use pteron_ir::{Builder, Dim, Graph, Op, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType};
 
 use super::Net;
-use crate::model::ModelOptions;
+use crate::model::{ModelOptions, Position};
 use crate::weights::Recipe;
 use crate::{ModelError, WeightSource};
 
@@ -20,6 +20,7 @@ impl Net {
     ) -> Result<Net, ModelError> {
         let mut net = Net::new(source, options, name)?;
         net.builder = Builder::new(Graph { name: name.to_owned(), ..Graph::default() });
+        (net.input_pos, net.start) = (None, None);
         Ok(net)
     }
 
@@ -36,6 +37,25 @@ impl Net {
         self.start = None;
         self.length = self.op(Op::SymSize { a: self.tokens, dim: 1 })?;
         Ok(())
+    }
+
+    /// Rows of a text in place of its tokens, `[1, T, width]`, and the position of the first, as the options have it.
+    pub(crate) fn text_rows(&mut self, width: usize) -> Result<ValueId, ModelError> {
+        let length = self.symbol("T", self.options.chunk);
+        let shape = vec![Dim::known(1), length, Dim::known(width as i64)];
+        let rows = self.input("rows", self.activations(), shape);
+        match self.options.position {
+            Position::Number => {
+                let graph = self.builder.graph_mut();
+                let number = graph.symbols.add("P", 0, Some(self.options.context as i64 - 1));
+                self.start = Some(graph.add_input("input_pos", Type::Int(Dim::symbol(number))));
+            }
+            Position::Tensor | Position::Each => {
+                self.input_pos = Some(self.input("input_pos", DType::I64, vec![Dim::known(1)]));
+            }
+        }
+        self.length = self.op(Op::SymSize { a: rows, dim: 1 })?;
+        Ok(rows)
     }
 
     /// One more input.

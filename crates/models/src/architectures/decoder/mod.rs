@@ -378,19 +378,32 @@ impl Decoder {
         added(net, x, fed, names.after_feed)
     }
 
-    /// The embedding's matrix, and what leaves the last layer.
-    pub(super) fn states(&self, net: &mut Net) -> Result<(Matrix, ValueId), ModelError> {
+    fn all_layers(&self, net: &mut Net, mut x: ValueId) -> Mixed {
         let context = net.options().context;
         let ropes = self.ropes.iter().map(|spec| {
             let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
             Ok(rope.within(spec.head_dim).interleaved(spec.interleaved).backwards(spec.backwards))
         });
         let ropes = ropes.collect::<Result<Vec<Rope>, ModelError>>()?;
-        let (table, mut x) = self.enter(net)?;
         for (number, layer) in self.layers.iter().enumerate() {
             x = self.layer(net, x, number, layer, &ropes)?;
         }
-        Ok((table, x))
+        Ok(x)
+    }
+
+    /// The embedding's matrix, and what leaves the last layer.
+    pub(super) fn states(&self, net: &mut Net) -> Result<(Matrix, ValueId), ModelError> {
+        let (table, x) = self.enter(net)?;
+        Ok((table, self.all_layers(net, x)?))
+    }
+
+    /// Logits of rows that are not made of tokens here.
+    pub(super) fn over(&self, net: &mut Net, rows: ValueId) -> Mixed {
+        let x = self.all_layers(net, rows)?;
+        let width = self.embedding.width.unwrap_or(self.hidden_size);
+        let table = if self.head.tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
+        let table = matrix(net, table, self.vocab_size, width)?;
+        self.leave(net, x, table)
     }
 
     fn leave(&self, net: &mut Net, x: ValueId, table: Matrix) -> Mixed {

@@ -10,7 +10,7 @@ use pteron_companion::{Encoder, Speech, TokenizerConfig, TokenizerFormat};
 use pteron_models::{Architecture, WeightSource};
 use serde::Serialize;
 
-use crate::{CheckpointError, folder, gguf, openai};
+use crate::{CheckpointError, folder, gguf, nemo, openai};
 
 /// A published model. Weights stay in their files until a program is written.
 pub struct Checkpoint {
@@ -35,8 +35,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a Hugging Face folder, a GGUF file, or a Whisper as OpenAI publishes it; a folder that holds one GGUF file and no `config.json` means that
-    /// file.
+    /// Opens a Hugging Face folder, a GGUF file, a Whisper as OpenAI publishes it, or a Parakeet as NVIDIA does; a folder that
+    /// holds one GGUF file and no `config.json` means that file.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         if path.is_dir() {
             return match only_gguf(path) {
@@ -48,17 +48,22 @@ impl Checkpoint {
         let mut start = Vec::new();
         // Opening a pipe would wait for somebody to write to it.
         if std::fs::metadata(path).map_err(io)?.is_file() {
-            File::open(path).map_err(io)?.take(4).read_to_end(&mut start).map_err(io)?;
+            File::open(path).map_err(io)?.take(nemo::START as u64).read_to_end(&mut start).map_err(io)?;
         }
-        if start == b"GGUF" {
+        if start.starts_with(b"GGUF") {
             return gguf::open(path);
         }
-        if start == openai::START {
+        if start.starts_with(openai::START) {
             return openai::open(path);
+        }
+        if nemo::recognises(&start) {
+            return nemo::open(path);
         }
         Err(CheckpointError::NotACheckpoint {
             path: path.to_owned(),
-            problem: "it is no GGUF file and no Whisper of OpenAI's; give one, or the folder of a Hugging Face model".to_owned(),
+            problem: "it is no GGUF file, no Whisper of OpenAI's and no .nemo of NVIDIA's; give one, or the folder of a \
+                      Hugging Face model"
+                .to_owned(),
         })
     }
 }
@@ -107,7 +112,7 @@ pub struct ChatTemplates {
 /// What a model was read from; part of the provenance that travels in the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Origin {
-    /// `huggingface`, `gguf` or `openai`.
+    /// `huggingface`, `gguf`, `openai` or `nemo`.
     pub format: String,
     /// The folder's or file's own name, or the name that the file gives itself.
     pub name: String,

@@ -53,6 +53,9 @@ fn advice(form: Form, path: &Path) -> Option<String> {
             "`pteron export {shown} -o model.pte` makes a program of a Whisper that OpenAI publishes so; of others, take \
              the model's safetensors or GGUF form"
         )),
+        Form::Tar => Some(format!(
+            "`pteron export {shown} -o model.pte` makes a program of a Parakeet that NVIDIA publishes so (.nemo)"
+        )),
         Form::Pickle => Some(
             "pickles can run code when they are read, so that they are not: take the model's safetensors or GGUF form"
                 .to_owned(),

@@ -11,7 +11,7 @@ mod speech;
 pub use config::TokenizerConfig;
 pub use encoder::Encoder;
 pub use format::{TokenizerFormat, UnknownFormat};
-pub use speech::{Speech, Whisper, WhisperTokens};
+pub use speech::{Parakeet, Speech, Voxtral, Whisper, WhisperTokens};
 
 /// The tokenizer's file, as it was published.
 pub const TOKENIZER: &str = "pteron.tokenizer";

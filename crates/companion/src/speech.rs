@@ -8,6 +8,37 @@ use serde::{Deserialize, Serialize};
 pub enum Speech {
     /// An encoder of 30 seconds and a decoder of text with times.
     Whisper(Whisper),
+    /// An encoder of any length, and tokens place by place.
+    Parakeet(Parakeet),
+    /// A language model that reads what an encoder of 30 seconds hears among its tokens.
+    Voxtral(Voxtral),
+}
+
+/// A program of Voxtral's kind. Its marks are told by the names that its vocabulary has for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Voxtral {
+    /// Mel bands.
+    pub mels: usize,
+    /// Frames of a window.
+    pub frames: usize,
+}
+
+/// A program of Parakeet's kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parakeet {
+    /// Mel bands.
+    pub mels: usize,
+    /// Frames of the longest window.
+    pub frames: usize,
+    /// Frames of one place.
+    pub subsampling: usize,
+    /// The token that says that there is none.
+    pub blank: u32,
+    /// Places that a token may last, by their numbers; none where the model does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub durations: Vec<usize>,
+    /// Tokens in one place before the next one is looked at.
+    pub most_symbols: usize,
 }
 
 /// A program of Whisper's kind.

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Reason, Result};
 use crate::form;
-use pteron_companion::{ENCODER, Encoder, SPEECH, Speech, Whisper};
+use pteron_companion::{ENCODER, Encoder, SPEECH, Speech};
 use pteron_format::Limits;
 use pteron_format::bpte::Bpte;
 use pteron_format::map::MappedFile;
@@ -50,8 +50,8 @@ pub(crate) fn voice(pte: &Pte, given: Option<Tokenizer>) -> Result<(Option<Voice
 }
 
 /// What a program says of itself as a speech model.
-pub(crate) fn speech(path: &Path, pte: &Pte) -> Result<Option<Whisper>> {
-    Ok(said(path, pte, SPEECH)?.map(|Speech::Whisper(info)| info))
+pub(crate) fn speech(path: &Path, pte: &Pte) -> Result<Option<Speech>> {
+    said(path, pte, SPEECH)
 }
 
 /// What a program says of itself as an encoder.

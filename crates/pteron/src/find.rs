@@ -80,7 +80,7 @@ impl Finder<'_> {
             FileKind::Pte | FileKind::Safetensors => {
                 Ok(Located::file(path.to_owned(), &path.display().to_string()))
             }
-            FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
+            FileKind::Gguf | FileKind::Folder | FileKind::Pt | FileKind::Nemo => {
                 let store = (self.home)(&path.display().to_string())?.store;
                 let conversion = Conversion::new(&store, path, identity(path)?, export)?;
                 conversion.converted(self.progress, self.cancel)
@@ -97,7 +97,7 @@ impl Finder<'_> {
         match resolution.variant.kind {
             FileKind::Pte => Ok(Located::file(installed.path, name)),
             FileKind::Safetensors => Err(Error::lacks(name, Lack::Speaker)),
-            FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
+            FileKind::Gguf | FileKind::Folder | FileKind::Pt | FileKind::Nemo => {
                 let identity = Identity::of_installed(&installed);
                 let export = &resolution.variant.export;
                 let conversion = Conversion::new(&home.store, &installed.path, identity, export)?;
@@ -145,13 +145,14 @@ pub fn kind(path: &Path) -> Result<FileKind> {
         Form::Folder => FileKind::Folder,
         Form::Gguf => FileKind::Gguf,
         Form::Saved => FileKind::Pt,
+        Form::Tar => FileKind::Nemo,
         _ => FileKind::Pte,
     })
 }
 
 /// Names in the registry have neither separators nor the endings of files.
 pub fn looks_like_a_path(name: &str) -> bool {
-    let endings = [".pt", ".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
+    let endings = [".pt", ".nemo", ".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
 

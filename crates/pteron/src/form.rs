@@ -4,6 +4,7 @@
 //! A path flows in, a [`Form`] or a refusal in words flows out. Only the first few kilobytes are looked at, so that a file
 //! of any size is told at once; whether the rest of it is sound is for its reader to say.
 
+use pteron_checkpoint::nemo;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -45,6 +46,8 @@ pub enum Form {
     Saved,
     /// A pickle alone, as it wrote long ago.
     Pickle,
+    /// A tar, as NVIDIA's NeMo writes.
+    Tar,
     /// An ONNX model.
     Onnx,
     /// A tokenizer's own file.
@@ -95,7 +98,7 @@ impl Wanted {
             Form::Data => matches!(self, Wanted::Program | Wanted::Known),
             Form::Archive => self == Wanted::Known,
             Form::Folder | Form::Gguf => self != Wanted::Program,
-            Form::Saved => matches!(self, Wanted::Checkpoint | Wanted::Model),
+            Form::Saved | Form::Tar => matches!(self, Wanted::Checkpoint | Wanted::Model),
             _ => false,
         }
     }
@@ -144,6 +147,7 @@ impl Form {
             {
                 Form::Onnx
             }
+            _ if nemo::recognises(start) => Form::Tar,
             _ => text.map_or(Form::Unknown, Form::of_text),
         }
     }
@@ -175,6 +179,7 @@ impl Form {
             Form::Safetensors => "a file of weights without their configuration (safetensors)",
             Form::Archive => "a zip archive, as torch.export.save writes (.pt2)",
             Form::Saved | Form::Pickle => "a pickled PyTorch checkpoint",
+            Form::Tar => "a tar archive, as NVIDIA publishes (.nemo)",
             Form::Onnx => "an ONNX model",
             Form::Tokenizer => "a tokenizer",
             Form::Configuration => "the configuration of a checkpoint",

@@ -82,8 +82,8 @@ pub use transcribe::{Audio, Heard, TranscribeOptions, Transcriber, Transcript};
 pub use pteron_llm::{Answer, FinishReason, SpecialTokens, Stats, Voice, WhenFull};
 pub use pteron_runtime::backend::MemoryReport;
 pub use pteron_runtime::{ArgumentKind, Options, Precision, Program, Session, Value};
+pub use pteron_speech::segment::{Segment, Word};
 pub use pteron_speech::sound::{RawFormat, SampleKind};
-pub use pteron_speech::whisper::{Segment, Word};
 pub use pteron_tensor::{DType, HostTensor};
 
 /// What the command line is made of besides: finding and converting models step by step. It may change with any version.

@@ -5,27 +5,33 @@ use crate::error::{Error, Lack, Reason, Result};
 use crate::find::Located;
 use crate::options::{OpenOptions, Source, setters};
 use crate::progress::{Cancel, Event};
+use pteron_companion::Speech;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_registry::Export;
 use pteron_runtime::{Options, Precision, Program};
 use pteron_speech::SpeechError;
-use pteron_speech::sound::{RATE, RawFormat, SampleKind, Sound, SoundError};
+use pteron_speech::parakeet::{self, ParakeetProgram};
+use pteron_speech::segment::{Event as Step, Segment, Word};
+use pteron_speech::sound::{RATE, RawFormat, SampleKind, Samples, Sound, SoundError};
 use pteron_speech::voice::{Border, Silero, Spoken, VoiceOptions};
-use pteron_speech::whisper::features::{Ceiling, Features, Samples};
-use pteron_speech::whisper::transcribe::Event as Step;
-use pteron_speech::whisper::{Language, Segment, Settings, Task, WhisperProgram, Word};
+use pteron_speech::voxtral::prompt::Wanted;
+use pteron_speech::voxtral::{self, VoxtralProgram};
+use pteron_speech::whisper::features::{Ceiling, Features};
+use pteron_speech::whisper::{self, Language, Settings, Task, WhisperProgram};
 use std::fmt;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How matrices of a Whisper are packed unless somebody says otherwise.
+/// How matrices of a speech model are packed unless somebody says otherwise.
 pub const SPEECH_SCHEME: &str = "8w";
 
 /// The programs of ExecuTorch's export, in the order of their use.
 const PARTS: [&str; 3] = ["encoder.pte", "cross_kv.pte", "decoder.pte"];
 /// Where its export puts the tokenizer.
 const PROCESSOR: &str = "processor";
+/// What it is called there, or beside a program.
+const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
 
 /// The name of the network that hears voices.
 const VOICES: &str = "silero-vad";
@@ -49,6 +55,7 @@ pub struct TranscribeOptions {
     forgets: bool,
     temperatures: Vec<f32>,
     words: bool,
+    ask: Option<String>,
     cancel: Cancel,
 }
 
@@ -65,7 +72,9 @@ setters! { TranscribeOptions:
     temperatures(temperatures: Vec<f32>) temperatures = temperatures, "vec![0.0]";
     /// Whether the time of every word is found.
     words(words: bool) words = words, "true";
-    /// Ends the transcript, within a window of 30 seconds, when it is cancelled.
+    /// A question about the sound, which is answered in place of a transcript, by models that answer.
+    ask(question: impl Into<String>) ask = Some(question.into()), "\"Who speaks?\"";
+    /// Ends the transcript, within a window, when it is cancelled.
     cancel(cancel: &Cancel) cancel = cancel.clone(), "&pteron::Cancel::default()";
 }
 
@@ -209,14 +218,21 @@ impl Transcript {
 /// ```
 pub struct Transcriber {
     name: String,
-    program: WhisperProgram,
+    program: Kind,
     tokenizer: Tokenizer,
     voices: Option<Silero>,
 }
 
+/// A program by its kind.
+enum Kind {
+    Whisper(Box<WhisperProgram>),
+    Parakeet(Box<ParakeetProgram>),
+    Voxtral(Box<VoxtralProgram>),
+}
+
 impl Transcriber {
-    /// Opens a speech model: a program, a Whisper as Hugging Face or OpenAI publish it (converted once, in 8 bits, and kept),
-    /// a folder that ExecuTorch's exporter wrote, or one that the registry knows by its name.
+    /// Opens a speech model: a program, a Whisper, Parakeet or Voxtral as Hugging Face, OpenAI or NVIDIA publish it
+    /// (converted once, in 8 bits, and kept), a folder that ExecuTorch's exporter wrote, or one that the registry knows by its name.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -298,7 +314,11 @@ impl Transcriber {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tells_word_times(&self) -> bool {
-        self.program.aligns()
+        match &self.program {
+            Kind::Whisper(program) => program.aligns(),
+            Kind::Parakeet(_) => true,
+            Kind::Voxtral(_) => false,
+        }
     }
 
     /// Writes down what is said in a sound; the listener is told of each stretch as it is found.
@@ -327,17 +347,18 @@ impl Transcriber {
         options: &TranscribeOptions,
         mut listener: impl FnMut(Heard<'_>),
     ) -> Result<Transcript> {
-        if options.words && !self.program.aligns() {
-            return Err(Error::lacks(&self.name, Lack::WordTimes));
-        }
+        self.check(options)?;
         let audio = audio.into();
         let file = if let Audio::File(path) = &audio { Some(path.clone()) } else { None };
         let failed = |error: SpeechError| match (&error, &file) {
             (SpeechError::Sound(_), Some(path)) => in_file(path, error),
             _ => error.into(),
         };
-        let info = self.program.info().clone();
-        let (sound, ceiling) = opened(audio, info.mels).map_err(failed)?;
+        let mels = match &self.program {
+            Kind::Whisper(program) => Some(program.info().mels),
+            Kind::Parakeet(_) | Kind::Voxtral(_) => None,
+        };
+        let (sound, ceiling) = opened(audio, mels).map_err(failed)?;
         listener(Heard::Begins(sound.seconds()));
         let counted = &mut Counted { sound, samples: 0, cancel: &options.cancel };
         let mut spoken = None;
@@ -353,12 +374,8 @@ impl Transcriber {
             Some(map) => map.borrow().original(seconds, border),
             None => seconds,
         };
-        let mut features = Features::new(samples, info.mels, ceiling);
         let mut transcript = Transcript::default();
-        let settings = options.settings();
-        let mut transcriber =
-            pteron_speech::whisper::Transcriber::new(&mut self.program, &info, &self.tokenizer, settings)?;
-        let run = transcriber.run(&mut features, &mut |step| match step {
+        let mut tell = |step: Step<'_>| match step {
             Step::Language(code, _) => {
                 transcript.language = code.to_owned();
                 listener(Heard::Language(code));
@@ -369,12 +386,76 @@ impl Transcriber {
                 listener(Heard::Segment(&segment));
                 transcript.segments.push(segment);
             }
-        });
+        };
+        if !matches!(self.program, Kind::Whisper(_))
+            && let Some(code) = &options.language
+        {
+            // Others do not say which language they hear.
+            tell(Step::Language(code, 1.0));
+        }
+        let run = match &mut self.program {
+            Kind::Whisper(program) => {
+                let info = program.info().clone();
+                let mut features = Features::new(samples, info.mels, ceiling);
+                let settings = options.settings();
+                whisper::Transcriber::new(&mut **program, &info, &self.tokenizer, settings)
+                    .and_then(|mut transcriber| transcriber.run(&mut features, &mut tell))
+            }
+            Kind::Parakeet(program) => {
+                let info = program.info().clone();
+                parakeet::Transcriber::new(&mut **program, &info, &self.tokenizer, options.words)
+                    .run(samples, &mut tell)
+            }
+            Kind::Voxtral(program) => {
+                let (info, rows) = (program.info().clone(), program.rows());
+                let wanted = match &options.ask {
+                    Some(question) => Wanted::Answer(question.clone()),
+                    None => Wanted::Transcript(options.language.clone()),
+                };
+                let settings = voxtral::Settings { wanted, rows };
+                voxtral::Transcriber::new(&mut **program, &info, &self.tokenizer, settings)
+                    .and_then(|mut transcriber| transcriber.run(samples, &mut tell))
+            }
+        };
         run.map_err(failed)?;
         options.cancel.check()?;
         transcript.duration = counted.samples as f64 / f64::from(RATE);
         transcript.is_cut_off = counted.sound.is_cut_off();
         Ok(transcript)
+    }
+}
+
+impl Transcriber {
+    /// Whether what is asked for can be had of the model.
+    fn check(&self, options: &TranscribeOptions) -> Result<()> {
+        if options.words && !self.tells_word_times() {
+            return Err(Error::lacks(&self.name, Lack::WordTimes));
+        }
+        let is_whisper = matches!(self.program, Kind::Whisper(_));
+        let problem = if options.ask.is_some() && !matches!(self.program, Kind::Voxtral(_)) {
+            "writes down what is said, and answers no questions"
+        } else if options.translate && !is_whisper {
+            "writes down what is said as it is said, and translates nothing"
+        } else if options.prompt.is_some() && !is_whisper {
+            "takes no prompt"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Unsupported(Reason::new(format_args!("{}: the model {problem}", self.name))))
+    }
+}
+
+impl Kind {
+    fn whisper(program: WhisperProgram) -> Kind {
+        Kind::Whisper(Box::new(program))
+    }
+
+    fn parakeet(program: ParakeetProgram) -> Kind {
+        Kind::Parakeet(Box::new(program))
+    }
+
+    fn voxtral(program: VoxtralProgram) -> Kind {
+        Kind::Voxtral(Box::new(program))
     }
 }
 
@@ -394,7 +475,7 @@ fn parts(folder: &Path, options: &OpenOptions, runtime: &Options) -> Result<Tran
     let path = options.tokenizer.as_deref().or(beside.as_deref());
     let tokenizer = carried::tokenizer(path.ok_or_else(|| Error::lacks(&name, Lack::Tokenizer))?)?;
     let program = WhisperProgram::new(&programs, None).map_err(|error| no_speech(folder, error))?;
-    Ok(Transcriber { name, program, tokenizer, voices: None })
+    Ok(Transcriber { name, program: Kind::whisper(program), tokenizer, voices: None })
 }
 
 /// One program with all methods.
@@ -405,14 +486,27 @@ fn whole(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Tr
     let pte = carried::pte(path)?;
     let info = carried::speech(path, &pte)?;
     let program = Program::open(path, &found.data(), runtime)?;
-    if program.method("encoder").is_err() {
+    let is_parakeet = ParakeetProgram::recognises(&program);
+    let is_voxtral = VoxtralProgram::recognises(&program);
+    if !is_parakeet && !is_voxtral && program.method("encoder").is_err() {
         let message = format!("{}: {}: it has no method `encoder`", path.display(), Lack::Speech);
         return Err(Error::Unsupported(Reason::new(message).by(Lack::Speech)));
     }
-    let given = options.tokenizer.as_deref().map(carried::tokenizer).transpose()?;
+    // ExecuTorch's exporters put it beside a program that says nothing of itself.
+    let beside = || TOKENIZERS.iter().map(|name| path.with_file_name(name)).find(|file| file.is_file());
+    let beside = if info.is_none() { beside() } else { None };
+    let given = options.tokenizer.as_deref().or(beside.as_deref()).map(carried::tokenizer).transpose()?;
     let (voice, _) = carried::voice(&pte, given)?;
     let tokenizer = voice.ok_or_else(|| Error::lacks(&found.name, Lack::Tokenizer))?.tokenizer;
-    let program = WhisperProgram::new(&[program], info).map_err(|error| no_speech(path, error))?;
+    let program = match info {
+        Some(Speech::Parakeet(info)) => ParakeetProgram::new(&program, Some(info)).map(Kind::parakeet),
+        Some(Speech::Whisper(info)) => WhisperProgram::new(&[program], Some(info)).map(Kind::whisper),
+        Some(Speech::Voxtral(info)) => VoxtralProgram::new(&program, Some(info)).map(Kind::voxtral),
+        None if is_parakeet => ParakeetProgram::new(&program, None).map(Kind::parakeet),
+        None if is_voxtral => VoxtralProgram::new(&program, None).map(Kind::voxtral),
+        None => WhisperProgram::new(&[program], None).map(Kind::whisper),
+    };
+    let program = program.map_err(|error| no_speech(path, error))?;
     Ok(Transcriber { name: found.name.clone(), program, tokenizer, voices: None })
 }
 
@@ -420,9 +514,10 @@ fn no_speech(path: &Path, error: SpeechError) -> Error {
     Error::Unsupported(Reason::new(format_args!("{}: {error}", path.display())).by(error))
 }
 
-/// Sound from its beginning, and the loudest of it as far as that can be known.
-fn opened(audio: Audio, mels: usize) -> Result<(Sound, Ceiling), SpeechError> {
+/// Sound from its beginning, and, for models that scale what they hear by it, the loudest of it as far as that can be known.
+fn opened(audio: Audio, mels: Option<usize>) -> Result<(Sound, Ceiling), SpeechError> {
     let twice = |sound: &dyn Fn() -> Result<Sound, SoundError>| {
+        let Some(mels) = mels else { return Ok((sound()?, Ceiling::of_stream())) };
         let ceiling = Ceiling::of_beginning(&mut sound()?, mels, LOOKED_THROUGH)?;
         Ok((sound()?, ceiling))
     };

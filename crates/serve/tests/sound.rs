@@ -7,7 +7,7 @@ mod support;
 use pteron_serve::{HearError, Hearing, Hears, Loaded, Models, OpenError, Served};
 use pteron_speech::transcript::Transcript;
 use pteron_speech::whisper::fallback::Measures;
-use pteron_speech::whisper::{Segment, Word};
+use pteron_speech::segment::{Segment, Word};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ impl Hears for Parrot {
         let words = if hearing.words { vec![word(" a", 1.0), word(" b", 2.0)] } else { Vec::new() };
         let measures = Measures { compression: 1.0, log_probability: -0.5, no_speech: 0.0 };
         let segment =
-            Segment { start: 1.0, end: 2.5, text, tokens: vec![1], temperature: 0.0, measures, words };
+            Segment { start: 1.0, end: 2.5, text, tokens: vec![1], temperature: 0.0, measures: Some(measures), words };
         Ok(Transcript {
             language: "en".to_owned(),
             duration: 2.5,

@@ -5,9 +5,13 @@
 
 mod error;
 pub mod mel;
+pub mod parakeet;
+mod part;
+pub mod segment;
 pub mod sound;
 pub mod transcript;
 pub mod voice;
+pub mod voxtral;
 pub mod whisper;
 
 pub use error::{Result, SpeechError};

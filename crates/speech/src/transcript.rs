@@ -1,7 +1,7 @@
 //! A transcript in the forms that people want it in: plain text, subtitles (SRT and WebVTT), a table, JSON as the servers of
 //! the field give it.
 
-use crate::whisper::Segment;
+use crate::segment::Segment;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -86,9 +86,9 @@ impl Transcript {
                 "text": segment.text,
                 "tokens": segment.tokens,
                 "temperature": segment.temperature,
-                "avg_logprob": segment.measures.log_probability,
-                "compression_ratio": segment.measures.compression,
-                "no_speech_prob": segment.measures.no_speech,
+                "avg_logprob": segment.measures.map(|measures| measures.log_probability),
+                "compression_ratio": segment.measures.map(|measures| measures.compression),
+                "no_speech_prob": segment.measures.map(|measures| measures.no_speech),
             })
         });
         json!({
@@ -150,7 +150,7 @@ fn time(seconds: f64, point: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whisper::Word;
+    use crate::segment::Word;
     use crate::whisper::fallback::Measures;
 
     fn transcript() -> Transcript {
@@ -161,7 +161,7 @@ mod tests {
             text: text.to_owned(),
             tokens: vec![1, 2],
             temperature: 0.0,
-            measures,
+            measures: Some(measures),
             words: Vec::new(),
         };
         Transcript {

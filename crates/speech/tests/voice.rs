@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
+use pteron_speech::sound::Samples;
 use pteron_speech::sound::SoundError;
 use pteron_speech::voice::{Border, CHUNK, Judge, Silero, Spoken, TimeMap, VoiceOptions};
-use pteron_speech::whisper::features::Samples;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 

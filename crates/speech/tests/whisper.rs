@@ -4,13 +4,14 @@
 
 use pteron_companion::{TokenizerConfig, TokenizerFormat, Whisper, WhisperTokens};
 use pteron_llm::tokenizer::Tokenizer;
+use pteron_speech::segment::Event;
+use pteron_speech::sound::Samples;
 use pteron_speech::sound::SoundError;
 use pteron_speech::whisper::attempt::Attempt;
 use pteron_speech::whisper::cut::{Cut, Piece, cut};
 use pteron_speech::whisper::fallback::{Measures, Thresholds, compression};
-use pteron_speech::whisper::features::{Ceiling, Features, Samples};
+use pteron_speech::whisper::features::{Ceiling, Features};
 use pteron_speech::whisper::rules::Rules;
-use pteron_speech::whisper::transcribe::Event;
 use pteron_speech::whisper::{Engine, Language, Settings, Task, Transcriber};
 use pteron_speech::{Result, SpeechError};
 
@@ -323,7 +324,7 @@ fn a_language_that_nobody_knows_is_refused() {
 
 mod words {
     use super::{Measures, tokenizer};
-    use pteron_speech::whisper::Segment;
+    use pteron_speech::segment::Segment;
     use pteron_speech::whisper::words::{Scores, Timing, cheapest, place, split, timed, token_places};
 
     #[test]
@@ -384,7 +385,7 @@ mod words {
             text: String::new(),
             tokens: tokens.to_vec(),
             temperature: 0.0,
-            measures: Measures { compression: 1.0, log_probability: 0.0, no_speech: 0.0 },
+            measures: Some(Measures { compression: 1.0, log_probability: 0.0, no_speech: 0.0 }),
             words: Vec::new(),
         }
     }

@@ -18,6 +18,7 @@ mod whole;
 use std::path::Path;
 use std::sync::Arc;
 
+use pteron_companion::{Speech, Voxtral};
 use pteron_models::Config;
 use pteron_models::architectures::{self, families};
 use serde_json::{Map, Value};
@@ -26,12 +27,15 @@ use self::adapter::Adapter;
 use self::names::{Head, Names};
 use self::safetensors::Tensors;
 use self::weights::FolderWeights;
-use crate::{Checkpoint, CheckpointError, Origin, openai};
+use crate::{Checkpoint, CheckpointError, Origin, nemo, openai};
 
 /// Larger than any configuration.
 const LARGEST_CONFIG: u64 = 16 << 20;
 /// Larger than any `generation_config.json`, which travels in the program.
 const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
+
+/// Wrappers around a text model that hears.
+const HEARS: [&str; 1] = ["voxtral"];
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
@@ -52,7 +56,9 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
     let quantization = Quantization::of(&file);
     let wrong = |error: pteron_models::ConfigError| CheckpointError::configuration(&path, error.to_string());
     let mut config = Config::new(file).map_err(wrong)?;
-    let architecture = config.family().map_err(wrong)?.to_owned();
+    // A wrapper whose other half is built too; of all others the text model alone is.
+    let wrapper = config.wrapper().filter(|name| HEARS.contains(name));
+    let architecture = wrapper.map_or_else(|| config.family(), Ok).map_err(wrong)?.to_owned();
     let family = architectures::family(&architecture).ok_or_else(|| CheckpointError::Architecture {
         path: path.clone(),
         name: architecture.clone(),
@@ -94,7 +100,16 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
     };
     let speech = match architecture.as_str() {
         "whisper" | "WhisperForConditionalGeneration" => {
-            openai::speech(&architectures::Whisper::read(&config).map_err(wrong)?)
+            openai::speech(&architectures::Whisper::read(&config).map_err(wrong)?).map(Speech::Whisper)
+        }
+        name if name.to_ascii_lowercase().starts_with("parakeet") => {
+            let parakeet = architectures::Parakeet::read(&config).map_err(wrong)?;
+            Some(Speech::Parakeet(nemo::speech(&parakeet)))
+        }
+        name if HEARS.contains(&name) => {
+            let voxtral = architectures::Voxtral::read(&config).map_err(wrong)?;
+            let (mels, frames) = (voxtral.num_mel_bins, 2 * voxtral.max_source_positions);
+            Some(Speech::Voxtral(Voxtral { mels, frames }))
         }
         _ => None,
     };

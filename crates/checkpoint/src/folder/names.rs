@@ -12,10 +12,15 @@ const HEAD: [&str; 5] =
 /// A matrix is stored under one of these behind its module's name.
 const MATRIX: [&str; 4] = ["weight", "_weight_qdata", "qweight", "weight_packed"];
 
+/// What stands beside a text model, and the prefix that some files put before it.
+const BESIDE: [&str; 2] = ["audio_tower.", "multi_modal_projector."];
+const BESIDE_PREFIX: &str = "model.";
+
 /// The prefixes of one checkpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     model: &'static str,
+    beside: &'static str,
     head: Option<&'static str>,
     embedding: &'static str,
 }
@@ -26,7 +31,10 @@ impl Names {
         let (prefixes, embedding) = (places.prefixes(), places.embedding());
         let model = prefixes.iter().find(|prefix| has(&format!("{prefix}{embedding}.")));
         let model = model.or(prefixes.first()).copied().unwrap_or_default();
-        Names { model, head: HEAD.into_iter().find(|prefix| has(prefix)), embedding }
+        let is_beside =
+            |name: &str| name.strip_prefix(BESIDE_PREFIX).is_some_and(|name| name.starts_with(BESIDE[0]));
+        let beside = if tensors.names().any(is_beside) { BESIDE_PREFIX } else { "" };
+        Names { model, beside, head: HEAD.into_iter().find(|prefix| has(prefix)), embedding }
     }
 
     /// The name in the files.
@@ -34,6 +42,7 @@ impl Names {
         match (name.strip_prefix("model."), name.strip_prefix("lm_head.")) {
             (Some(rest), _) => format!("{}{rest}", self.model),
             (_, Some(rest)) => format!("{}{rest}", self.head.unwrap_or(HEAD[0])),
+            _ if BESIDE.iter().any(|part| name.starts_with(part)) => format!("{}{name}", self.beside),
             _ => name.to_owned(),
         }
     }

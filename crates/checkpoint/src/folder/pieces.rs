@@ -17,8 +17,8 @@ pub(super) struct Pieces {
     rows: usize,
     /// Features of a row, where it is a matrix.
     columns: Option<usize>,
-    /// Values of a feature, where it has several: the taps of a convolution along one axis.
-    taps: Option<usize>,
+    /// Values of a feature, where it has several: the taps of a convolution along one axis, or along two.
+    taps: Option<(usize, Option<usize>)>,
     /// Which rows those are.
     of: Option<Rows>,
     transposed: bool,
@@ -43,7 +43,13 @@ impl Pieces {
             [] => (1, None, None),
             [size] => (*size, None, None),
             [rows, columns] => (*rows, Some(*columns), None),
-            [rows, features, taps] if is_plain => (*rows, Some(features.checked_mul(*taps)?), Some(*taps)),
+            [rows, features, taps] if is_plain => {
+                (*rows, Some(features.checked_mul(*taps)?), Some((*taps, None)))
+            }
+            [rows, features, high, wide] if is_plain => {
+                let columns = features.checked_mul(*high)?.checked_mul(*wide)?;
+                (*rows, Some(columns), Some((*high, Some(*wide))))
+            }
             _ => return None,
         };
         // What is a vector for each part is a matrix of all of them.
@@ -77,7 +83,10 @@ impl Pieces {
         let rows = self.stored_rows();
         let mut shape = match (self.columns, self.taps, self.transposed) {
             (None, ..) => vec![rows],
-            (Some(columns), Some(taps), _) => vec![rows, columns / taps.max(1), taps],
+            (Some(columns), Some((taps, None)), _) => vec![rows, columns / taps.max(1), taps],
+            (Some(columns), Some((high, Some(wide))), _) => {
+                vec![rows, columns / (high * wide).max(1), high, wide]
+            }
             (Some(columns), None, false) => vec![rows, columns],
             (Some(columns), None, true) => vec![columns, rows],
         };

@@ -16,6 +16,7 @@ use super::names::Names;
 use super::pieces::{Pieces, Selected};
 use super::safetensors::{Stored, Tensors};
 use super::{Quantization, mlx, mxfp4, published, small_floats, torchao, whole};
+use crate::saved::same_shape;
 
 /// What stands in place of `weight` in the names of a matrix's parts, whoever packed it.
 const PARTS: [&str; 6] =
@@ -147,7 +148,7 @@ impl FolderWeights {
             a.iter().filter(|&&size| size != 1).eq(b.iter().filter(|&&size| size != 1))
         };
         let may_differ = stored.shape.is_empty() || shape.first() == Some(&1);
-        if stored.shape != shape && !(may_differ && same(&stored.shape, shape)) {
+        if !same_shape(&stored.shape, shape) && !(may_differ && same(&stored.shape, shape)) {
             return Err(WeightError::Shape {
                 name: stored_name.to_owned(),
                 found: stored.shape.clone(),

@@ -1,8 +1,8 @@
 //! Whisper as OpenAI publishes it: one file of `torch.save` with sizes and weights. The vocabulary comes with OpenAI's code,
 //! and is kept here; which tokens have a meaning follows from its size.
 
+mod names;
 mod vocabulary;
-mod weights;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,8 @@ use pteron_import::pt2::Saved;
 use pteron_models::{Config, architectures};
 use serde_json::{Value, json};
 
-use self::weights::OpenAiWeights;
+use self::names::{PREFIX, stored};
+use crate::saved::SavedWeights;
 use crate::{ChatTemplates, Checkpoint, CheckpointError, Origin};
 
 /// How such a file begins, as every zip archive does.
@@ -51,8 +52,9 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         |error: pteron_models::ConfigError| CheckpointError::configuration(path, error.to_string());
     let config = Config::new(config).map_err(configuration)?;
     let whisper = architectures::Whisper::read(&config).map_err(configuration)?;
-    let speech = speech(&whisper);
-    let tokenizer = speech.as_ref().map(|Speech::Whisper(info)| vocabulary::tokenizer(&info.tokens));
+    let info = speech(&whisper);
+    let tokenizer = info.as_ref().map(|info| vocabulary::tokenizer(&info.tokens));
+    let speech = info.map(Speech::Whisper);
     let bytes = std::fs::metadata(path).map_err(|error| CheckpointError::io(path, error))?.len();
     let name = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
     let origin = Origin {
@@ -64,7 +66,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     };
     Ok(Checkpoint {
         architecture: Box::new(whisper),
-        weights: Arc::new(OpenAiWeights::new(saved)),
+        weights: Arc::new(SavedWeights::new(saved, PREFIX, stored)),
         tokenizer,
         chat_templates: ChatTemplates::default(),
         generation_config: None,
@@ -96,12 +98,12 @@ fn config(saved: &Saved) -> Option<Value> {
 }
 
 /// What a runner has to know; nothing for a vocabulary that no published model has.
-pub(crate) fn speech(whisper: &architectures::Whisper) -> Option<Speech> {
-    Some(Speech::Whisper(Whisper {
+pub(crate) fn speech(whisper: &architectures::Whisper) -> Option<Whisper> {
+    Some(Whisper {
         mels: whisper.num_mel_bins,
         frames: 2 * whisper.max_source_positions,
         positions: whisper.max_target_positions,
         tokens: WhisperTokens::published(whisper.vocab_size)?,
         alignment_heads: whisper.alignment_heads.clone(),
-    }))
+    })
 }

@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Export a published model (Hugging Face folder, GGUF, OpenAI's Whisper) as a program (.pte)
+/// Export a published model (Hugging Face folder, GGUF, OpenAI's Whisper, NVIDIA's Parakeet) as a program (.pte)
 ///
 /// Tokenizer, chat template, generation_config.json and provenance travel inside, so that `pteron run --model model.pte`
 /// needs no other file.
@@ -35,9 +35,9 @@ use std::str::FromStr;
   pteron export Llama-3.2-1B -o mine.pte --adapter my-lora --quantize 4w
 
 Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text),
-Whisper (for `pteron transcribe`).")]
+Whisper, Parakeet and Voxtral (for `pteron transcribe`).")]
 pub(crate) struct Arguments {
-    /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), or a name that `pteron list` shows
+    /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), a Parakeet of NVIDIA's (.nemo), or a name that `pteron list` shows
     source: String,
     /// The program to write
     #[arg(short, long, value_name = "FILE")]

@@ -57,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
         FileKind::Folder => count(record.files.len(), "file"),
         FileKind::Gguf => "GGUF".to_owned(),
         FileKind::Pt => "PyTorch checkpoint".to_owned(),
+        FileKind::Nemo => "NeMo checkpoint".to_owned(),
         FileKind::Pte => "program".to_owned(),
         FileKind::Safetensors => "weights".to_owned(),
     };

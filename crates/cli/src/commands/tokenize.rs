@@ -89,7 +89,7 @@ fn tokenizer(model: &str) -> Result<Tokenizer, Failure> {
     let options = Engine::default().options(Precision::Exact)?;
     match home::find(&options, |finder| finder.source(model))? {
         (program, FileKind::Pte) => inside(&program),
-        (_, FileKind::Pt | FileKind::Safetensors) => {
+        (_, FileKind::Pt | FileKind::Nemo | FileKind::Safetensors) => {
             Err(Failure::usage(format!("{model} brings no tokenizer of its own"))
                 .hint("make a program of it with `pteron export`, and name that"))
         }

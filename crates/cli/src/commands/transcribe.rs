@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// Write down what is said in sound files
 ///
 /// WAV, FLAC, MP3, OGG Vorbis, M4A and more, of any rate and number of channels, told by their content. The text goes to
-/// standard output as it is found, what it took to standard error. MODEL is a program, a Whisper as Hugging Face or OpenAI
-/// publish it (converted once, in 8 bits, and kept), a folder that ExecuTorch's exporter wrote, or a name that `pteron list`
-/// shows.
+/// standard output as it is found, what it took to standard error. MODEL is a program, a Whisper, Parakeet or Voxtral as
+/// Hugging Face, OpenAI or NVIDIA (.nemo) publish it (converted once, in 8 bits, and kept), a folder that ExecuTorch's
+/// exporter wrote, or a name that `pteron list` shows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron transcribe interview.mp3
@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
     /// Names and words that may be said, or what was said before
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
+    /// Answer a question about the sound, in place of a transcript, by models that answer (Voxtral)
+    #[arg(long, value_name = "QUESTION", conflicts_with_all = ["translate", "words", "prompt"])]
+    ask: Option<String>,
     /// Begin every window anew, without the text before it: a loop of words ends sooner, names may be spelled otherwise
     #[arg(long)]
     no_previous_text: bool,
@@ -175,6 +178,7 @@ impl Arguments {
             .temperatures(self.temperature.clone())
             .words(self.words);
         let options = self.language.iter().fold(options, TranscribeOptions::language);
+        let options = self.ask.iter().fold(options, TranscribeOptions::ask);
         self.prompt.iter().fold(options, TranscribeOptions::prompt)
     }
 

@@ -102,7 +102,7 @@ fn of_path(path: &Path, home: &Home) -> Result<ModelReport, Failure> {
         ..ModelReport::default()
     };
     match find::kind(path)? {
-        FileKind::Gguf | FileKind::Folder | FileKind::Pt => {
+        FileKind::Gguf | FileKind::Folder | FileKind::Pt | FileKind::Nemo => {
             let (identity, asked) = (find::identity(path)?, pteron_registry::Export::default());
             report.look_at(&Conversion::new(&home.store, path, identity, &asked)?, path)?;
         }

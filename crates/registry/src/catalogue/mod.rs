@@ -73,6 +73,8 @@ pub enum FileKind {
     Folder,
     /// What `torch.save` wrote, to be converted.
     Pt,
+    /// What NVIDIA's NeMo wrote, to be converted.
+    Nemo,
     /// Weights that a command reads as they are.
     Safetensors,
     /// A program, ready to run.

@@ -5,6 +5,7 @@
 //! a step of its own ([`scale`]), because it looks at more than one frame.
 
 mod filters;
+pub mod frames;
 pub mod scale;
 
 use std::sync::Arc;

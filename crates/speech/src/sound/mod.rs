@@ -159,6 +159,18 @@ impl Sound {
     }
 }
 
+/// Samples in blocks, one channel at 16,000 a second.
+pub trait Samples {
+    /// Appends the next block; false when there are no more.
+    fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError>;
+}
+
+impl Samples for Sound {
+    fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
+        Sound::read(self, out)
+    }
+}
+
 /// What is no number is silence; what is louder than loudest is clipped.
 fn tame(sample: f32) -> f32 {
     if sample.is_nan() { 0.0 } else { sample.clamp(-1.0, 1.0) }

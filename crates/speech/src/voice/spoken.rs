@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::{CHUNK, Judge};
-use crate::sound::{RATE, SoundError};
-use crate::whisper::features::Samples;
+use crate::sound::{RATE, Samples, SoundError};
 
 /// When sound is speech.
 #[derive(Clone, Copy, Debug, PartialEq)]

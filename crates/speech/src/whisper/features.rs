@@ -1,37 +1,19 @@
-//! Windows of features over sound that is read as they need it: what lies before a window is forgotten.
+//! Windows of features, scaled by the loudest of their sound.
 
 use crate::Result;
-use crate::mel::{HOP, Mel, MelSettings, scale};
-use crate::sound::{RATE, Sound, SoundError};
+use crate::mel::frames::{Behind, Frames};
+use crate::mel::{MelSettings, scale};
+use crate::sound::{RATE, Samples};
 
 /// Frames a second.
 pub const FRAMES_A_SECOND: f64 = 100.0;
 /// Silence behind the last sample, so that frames at the end are whole.
 const TAIL: usize = 400;
 
-/// Samples in blocks, one channel at 16,000 a second.
-pub trait Samples {
-    /// Appends the next block; false when there are no more.
-    fn read(&mut self, out: &mut Vec<f32>) -> std::result::Result<bool, SoundError>;
-}
-
-impl Samples for Sound {
-    fn read(&mut self, out: &mut Vec<f32>) -> std::result::Result<bool, SoundError> {
-        Sound::read(self, out)
-    }
-}
-
 /// Features of a sound, window by window.
 pub struct Features<'s> {
-    samples: &'s mut dyn Samples,
-    mel: Mel,
-    /// Logarithms of the frames from `first` on.
-    frames: Vec<f32>,
-    first: usize,
-    /// How many frames there are, once the end has been read.
-    total: Option<usize>,
+    frames: Frames<'s>,
     ceiling: Ceiling,
-    block: Vec<f32>,
 }
 
 /// The loudest of a sound, which everything is scaled by.
@@ -53,11 +35,11 @@ impl Ceiling {
     /// comes behind them as it comes.
     pub fn of_beginning(samples: &mut dyn Samples, mels: usize, most: u64) -> Result<Ceiling> {
         let mut features = Features::new(samples, mels, Ceiling::of_stream());
-        while features.total.is_none() && features.mel.samples() < most {
+        while features.total().is_none() && features.frames.samples() < most {
             features.read_on()?;
-            features.forget(usize::MAX);
+            features.frames.forget(usize::MAX);
         }
-        Ok(match (features.ceiling, features.total) {
+        Ok(match (features.ceiling, features.total()) {
             (Ceiling::SoFar(loudest), Some(_)) => Ceiling::Known(loudest),
             (ceiling, _) => ceiling,
         })
@@ -67,65 +49,38 @@ impl Ceiling {
 impl<'s> Features<'s> {
     /// Features of a sound from its beginning.
     pub fn new(samples: &'s mut dyn Samples, mels: usize, ceiling: Ceiling) -> Features<'s> {
-        Features {
-            samples,
-            mel: Mel::new(MelSettings::whisper(mels)),
-            frames: Vec::new(),
-            first: 0,
-            total: None,
-            ceiling,
-            block: Vec::new(),
-        }
+        Features { frames: Frames::new(samples, MelSettings::whisper(mels), Behind::Silence(TAIL)), ceiling }
     }
 
     /// The window from a frame on, band by band, filled up with zeros; and how many of its frames there are. Windows never
     /// go back.
     pub fn window(&mut self, from: usize, width: usize) -> Result<(Vec<f32>, usize)> {
-        let mels = self.mel.mels();
-        while self.total.is_none() && self.first + self.frames.len() / mels < from + width {
+        while self.frames.lacks(from + width) {
             self.read_on()?;
-            self.forget(from);
+            self.frames.forget(from);
         }
-        self.forget(from);
-        let end = self.total.unwrap_or(usize::MAX).min(from + width);
-        let count = end.saturating_sub(from).min(self.frames.len() / mels);
-        let mut frames = self.frames[..count * mels].to_vec();
+        let mels = self.frames.mels();
+        let mut frames = self.frames.window(from, width).to_vec();
         let (Ceiling::Known(most) | Ceiling::SoFar(most)) = self.ceiling;
         scale::whisper(&mut frames, most);
-        Ok((scale::by_band(&frames, mels, width), count))
+        Ok((scale::by_band(&frames, mels, width), frames.len() / mels))
     }
 
     /// How many frames there are, once that is known.
     pub fn total(&self) -> Option<usize> {
-        self.total
+        self.frames.total()
     }
 
     /// Seconds of sound that have been read.
     pub fn seconds(&self) -> f64 {
-        let tail = if self.total.is_some() { TAIL as u64 } else { 0 };
-        (self.mel.samples() - tail) as f64 / f64::from(RATE)
+        self.frames.samples() as f64 / f64::from(RATE)
     }
 
     fn read_on(&mut self) -> Result<()> {
-        self.block.clear();
-        let before = self.frames.len();
-        if self.samples.read(&mut self.block)? {
-            self.mel.push(&self.block, &mut self.frames);
-        } else {
-            self.total = Some((self.mel.samples() / HOP as u64) as usize);
-            self.mel.push(&[0.0; TAIL], &mut self.frames);
-        }
+        let new = self.frames.read_on()?;
         if let Ceiling::SoFar(most) = &mut self.ceiling {
-            *most = self.frames[before..].iter().copied().fold(*most, f32::max);
+            *most = new.iter().copied().fold(*most, f32::max);
         }
         Ok(())
-    }
-
-    /// Lets go of frames before one.
-    fn forget(&mut self, from: usize) {
-        let mels = self.mel.mels();
-        let gone = from.saturating_sub(self.first).min(self.frames.len() / mels);
-        self.frames.drain(..gone * mels);
-        self.first += gone;
     }
 }

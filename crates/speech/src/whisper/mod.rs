@@ -16,7 +16,7 @@ pub mod words;
 use crate::Result;
 
 pub use program::WhisperProgram;
-pub use transcribe::{Language, Segment, Settings, Task, Transcriber, Word};
+pub use transcribe::{Language, Settings, Task, Transcriber};
 
 /// What runs a model of this kind.
 pub trait Engine {

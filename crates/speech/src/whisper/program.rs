@@ -1,13 +1,13 @@
 //! The engine over programs: `encoder`, `cross_kv` and `decoder`, as methods of one file or as three files with a `forward`
 //! each, as ExecuTorch's exporter writes them.
 
-use half::{bf16, f16};
 use pteron_companion::{Whisper, WhisperTokens};
-use pteron_runtime::{ArgumentKind, MethodInfo, Program, RunControl, Session, Value};
+use pteron_runtime::{ArgumentKind, Program, RunControl, Value};
 use pteron_tensor::{DType, HostTensor};
 
 use super::Engine;
 use super::words::Scores;
+use crate::part::{Part, Side, dims, floats, tensor, unlike, wrong};
 use crate::{Result, SpeechError};
 
 /// The methods that one file has.
@@ -16,14 +16,6 @@ const METHODS: [&str; 3] = ["encoder", "cross_kv", "decoder"];
 const ALIGNMENT: &str = "alignment";
 /// The method of a file of its own.
 const FORWARD: &str = "forward";
-/// The most elements of a published model's window or text: sizes beyond are no Whisper's.
-const MOST_SIZE: usize = 1 << 20;
-
-/// A method and the state that it runs over.
-struct Part {
-    session: Session,
-    method: String,
-}
 
 /// A Whisper that can be run.
 pub struct WhisperProgram {
@@ -57,7 +49,7 @@ impl WhisperProgram {
         };
         let (encoder, cross, decoder) = (part(0)?, part(1)?, part(2)?);
         let (features, mels, frames) = match dims(encoder.info()?, Side::Input(0))? {
-            (dtype, dims) if dims.len() == 3 && dims[0] == 1 => (dtype, dims[1], dims[2]),
+            (dtype, dims) if dims.len() == 3 && dims[0] == 1 && dims[1] > 0 => (dtype, dims[1], dims[2]),
             (_, dims) => return Err(unlike("the encoder takes", &dims)),
         };
         let chunk = match dims(decoder.info()?, Side::Input(0))? {
@@ -125,16 +117,6 @@ impl WhisperProgram {
     /// Bytes of state that it holds.
     pub fn state_bytes(&self) -> u64 {
         [&self.encoder, &self.cross, &self.decoder].iter().map(|part| part.session.state_bytes()).sum()
-    }
-}
-
-impl Part {
-    fn info(&self) -> Result<&MethodInfo> {
-        Ok(self.session.program().method(&self.method)?)
-    }
-
-    fn run(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
-        Ok(self.session.run(&self.method, inputs)?)
     }
 }
 
@@ -208,29 +190,6 @@ fn scores(outputs: &[Value]) -> Result<Scores> {
     Ok(scores)
 }
 
-enum Side {
-    Input(usize),
-    Output(usize),
-}
-
-/// Type and largest sizes of a tensor that a method takes or gives.
-fn dims(method: &MethodInfo, side: Side) -> Result<(DType, Vec<usize>)> {
-    let argument = match side {
-        Side::Input(at) => method.inputs.get(at),
-        Side::Output(at) => method.outputs.get(at),
-    };
-    match argument.map(|argument| &argument.kind) {
-        Some(ArgumentKind::Tensor { dtype, dims }) => {
-            let dims: Vec<usize> = dims.iter().map(|bound| bound.max.unwrap_or(0)).collect();
-            match dims.iter().all(|&size| size <= MOST_SIZE) {
-                true => Ok((*dtype, dims)),
-                false => Err(unlike("a method has", &dims)),
-            }
-        }
-        _ => Err(SpeechError::Model(format!("`{}` is no method of Whisper's", method.name))),
-    }
-}
-
 /// Positions that the decoder's own cache has.
 fn positions(decoder: &Program) -> Option<usize> {
     let caches = decoder.buffers().iter().filter(|buffer| buffer.shape.len() == 4);
@@ -248,43 +207,4 @@ fn check(info: &Whisper, vocabulary: usize) -> Result<()> {
         return Ok(());
     }
     Err(SpeechError::Model("the program names tokens that it does not have".to_owned()))
-}
-
-/// Floats as a tensor of the type that a program takes.
-fn tensor(shape: Vec<usize>, values: &[f32], dtype: DType) -> Result<HostTensor> {
-    let made = match dtype {
-        DType::F32 => HostTensor::from_slice(shape, values),
-        DType::F16 => {
-            HostTensor::from_slice(shape, &values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>())
-        }
-        DType::BF16 => {
-            HostTensor::from_slice(shape, &values.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>())
-        }
-        other => return Err(SpeechError::Model(format!("the encoder takes features of {other}"))),
-    };
-    made.map_err(wrong)
-}
-
-/// The elements of a tensor from one on, in place of what `out` holds.
-fn floats(tensor: &HostTensor, from: usize, out: &mut Vec<f32>) -> Result<()> {
-    out.clear();
-    match tensor.dtype() {
-        DType::F32 => out.extend_from_slice(&tensor.as_slice::<f32>().map_err(wrong)?[from..]),
-        DType::F16 => {
-            out.extend(tensor.as_slice::<f16>().map_err(wrong)?[from..].iter().map(|x| x.to_f32()));
-        }
-        DType::BF16 => {
-            out.extend(tensor.as_slice::<bf16>().map_err(wrong)?[from..].iter().map(|x| x.to_f32()));
-        }
-        other => return Err(SpeechError::Model(format!("the decoder gives logits of {other}"))),
-    }
-    Ok(())
-}
-
-fn unlike(what: &str, dims: &[usize]) -> SpeechError {
-    SpeechError::Model(format!("{what} {dims:?}, which is not what a Whisper does"))
-}
-
-fn wrong(error: impl std::fmt::Display) -> SpeechError {
-    SpeechError::Model(error.to_string())
 }

@@ -6,7 +6,7 @@
 
 use pteron_llm::tokenizer::Tokenizer;
 
-use super::transcribe::{Segment, Word};
+use crate::segment::{Segment, Word};
 
 /// Frames that a time is the median of.
 const MEDIAN: usize = 7;

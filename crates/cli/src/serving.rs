@@ -5,7 +5,9 @@ use crate::home;
 use crate::talk::load::{Loading, source};
 use pteron::parts::find::looks_like_a_path;
 use pteron::parts::machine::memory;
-use pteron::{Audio, Cancel, Embedder, Requirements, TranscribeOptions, Transcriber, requirements};
+use pteron::{
+    Audio, Cancel, Embedder, Heard, Requirements, Segment, TranscribeOptions, Transcriber, requirements,
+};
 use pteron_llm::sampler::SamplerSettings;
 use pteron_llm::{ScheduleOptions, Scheduler};
 use pteron_registry::Platform;
@@ -231,6 +233,7 @@ impl Hears for Ear {
         sound: Vec<u8>,
         hearing: &Hearing,
         cancel: &Arc<AtomicBool>,
+        tell: &mut dyn FnMut(&Segment),
     ) -> Result<Transcript, HearError> {
         // Every transcript begins anew, whatever became of the last.
         let mut transcriber = self.transcriber.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +247,11 @@ impl Hears for Ear {
             Some(temperature) => options.temperatures(vec![temperature]),
             None => options,
         };
-        let heard = transcriber.transcribe(Audio::Encoded(sound.into()), &options, |_| {});
+        let heard = transcriber.transcribe(Audio::Encoded(sound.into()), &options, |heard| {
+            if let Heard::Segment(segment) = heard {
+                tell(segment);
+            }
+        });
         match heard {
             Ok(heard) => Ok(Transcript {
                 language: heard.language,

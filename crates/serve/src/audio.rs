@@ -5,15 +5,23 @@ use crate::connection;
 use crate::error::ApiError;
 use crate::models::Loaded;
 use crate::multipart::{self, Part};
-use crate::routes::{Reply, aside, json_reply, model_name, open, reply};
+use crate::routes::{Reply, aside, event_stream, json_reply, model_name, open, reply};
 use crate::server::Shared;
+use crate::stream::{Relay, ReplyBody};
+use crate::wire::event;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Request, StatusCode};
+use pteron_speech::segment::Segment;
 use pteron_speech::transcript::{Format, Transcript};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, timeout_at};
 
 /// What becomes of what is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +68,7 @@ pub trait Hears: Send + Sync {
     /// Whether it can tell the times of words.
     fn tells_word_times(&self) -> bool;
 
-    /// Writes down what is said in a sound file; gives up where the flag says so.
+    /// Writes down what is said in a sound file, and tells of each stretch as it is found; gives up where the flag says so.
     ///
     /// # Errors
     /// When the sound or the wish cannot be understood, or the model fails.
@@ -69,6 +77,7 @@ pub trait Hears: Send + Sync {
         sound: Vec<u8>,
         hearing: &Hearing,
         cancel: &Arc<AtomicBool>,
+        tell: &mut dyn FnMut(&Segment),
     ) -> Result<Transcript, HearError>;
 }
 
@@ -93,6 +102,7 @@ struct Form {
     /// Whether words are told beside the stretches, or alone.
     words: bool,
     segments: bool,
+    stream: bool,
 }
 
 /// Gives a transcript up when nobody waits for it any more.
@@ -152,17 +162,76 @@ pub(crate) async fn transcribe(
     }
     let waiting = Waiting(Arc::default());
     let cancel = waiting.0.clone();
+    let longest = shared.options.to_answer;
+    if form.stream {
+        if !matches!(format, "json" | "text") {
+            let message = "a stream has no other `response_format` than json and text";
+            return Err(ApiError::parameter("response_format", message));
+        }
+        let (sender, receiver) = unbounded_channel();
+        tokio::task::spawn_blocking(move || {
+            tell(&*model, form, &cancel, &sender);
+            drop((place, held));
+        });
+        return streamed(receiver, waiting, longest).await;
+    }
     let heard = aside(move || {
         let mut form = form;
         let sound = form.sound.take().unwrap_or_default();
-        let transcript = model.hear(sound, &form.hearing, &cancel)?;
+        let transcript = model.hear(sound, &form.hearing, &cancel, &mut |_| ())?;
         drop((place, held));
         Ok(render(&transcript, &form))
     });
-    match tokio::time::timeout(shared.options.to_answer, heard).await {
+    match tokio::time::timeout(longest, heard).await {
         Ok(heard) => heard,
-        Err(_) => Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the sound took too long to be heard")),
+        Err(_) => Err(too_long()),
     }
+}
+
+fn too_long() -> ApiError {
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "the sound took too long to be heard")
+}
+
+/// What a stream is made of.
+type Told = Result<Bytes, ApiError>;
+
+/// Tells what is said as it is found, then all of it.
+fn tell(model: &dyn Hears, mut form: Form, cancel: &Arc<AtomicBool>, listener: &UnboundedSender<Told>) {
+    let sound = form.sound.take().unwrap_or_default();
+    let mut is_first = true;
+    let heard = model.hear(sound, &form.hearing, cancel, &mut |segment| {
+        let delta = if is_first { segment.text.trim_start() } else { &segment.text };
+        is_first = false;
+        // Whoever does not listen any more has given it up already.
+        let _ = listener.send(Ok(event(&json!({"type": "transcript.text.delta", "delta": delta}))));
+    });
+    let _ = listener.send(match heard {
+        Ok(transcript) => {
+            let usage = json!({"type": "duration", "seconds": transcript.duration.ceil()});
+            let done = json!({"type": "transcript.text.done", "text": transcript.text(), "usage": usage});
+            Ok(event(&done))
+        }
+        Err(error) => Err(error.into()),
+    });
+}
+
+/// A stream, once there is something to say; what goes wrong before that is an answer like any other.
+async fn streamed(
+    mut receiver: UnboundedReceiver<Told>,
+    waiting: Waiting,
+    longest: Duration,
+) -> Result<Reply, ApiError> {
+    let ends = Instant::now() + longest;
+    let first = match timeout_at(ends, receiver.recv()).await {
+        Ok(Some(told)) => told?,
+        Ok(None) => return Err(ApiError::internal("the model has stopped")),
+        Err(_) => return Err(too_long()),
+    };
+    let next = move |context: &mut Context<'_>| {
+        let _ = &waiting;
+        receiver.poll_recv(context)
+    };
+    Ok(event_stream(ReplyBody::Told(Box::new(Relay::new(first, Box::new(next), ends)))))
 }
 
 fn plain(kind: &'static str, text: String) -> Reply {
@@ -212,7 +281,9 @@ impl Form {
                     _ => return Err(ApiError::parameter(name, "times are told of a word or a segment")),
                 }
             }
-            "stream" if text == "false" => {}
+            "stream" if text == "false" || text == "true" && !self.hearing.translate => {
+                self.stream = text == "true";
+            }
             _ => {
                 let shown: String = name.chars().take(64).collect();
                 return Err(ApiError::unsupported(name, format!("`{shown}` is not honoured here")));

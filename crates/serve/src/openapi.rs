@@ -146,15 +146,15 @@ const EMBEDDINGS: [Field; 4] = [
     ("encoding_format", r#"{"enum": ["float", "base64"]}"#, r#""float""#),
     ("dimensions", r#"{"type": "integer", "minimum": 1}"#, "16"),
 ];
-const SOUND: [Field; 6] = [
+const SOUND: [Field; 5] = [
     ("file", r#"{"type": "string", "format": "binary"}"#, ""),
     MODEL,
     ("prompt", TEXT, r#""names""#),
     ("response_format", r#"{"enum": ["json", "verbose_json", "text", "srt", "vtt"]}"#, r#""json""#),
     ("temperature", UNIT, "0"),
-    ("stream", r#"{"const": false}"#, "false"),
 ];
-const SPOKEN: [Field; 2] = [
+const SPOKEN: [Field; 3] = [
+    ("stream", TRUTH, "false"),
     ("language", TEXT, r#""en""#),
     ("timestamp_granularities[]", r#"{"enum": ["segment", "word"]}"#, r#""segment""#),
 ];

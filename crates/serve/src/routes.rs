@@ -315,13 +315,9 @@ async fn speak(
     })
     .await?;
     if stream {
-        let kind = HeaderValue::from_static(wire.kind());
+        let kind = wire.kind();
         let body = ReplyBody::Stream(Box::new(Stream::new(events, answers, wire, wanted)));
-        let mut reply = Response::new(body);
-        let headers = reply.headers_mut();
-        headers.insert(header::CONTENT_TYPE, kind);
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        return Ok(reply);
+        return Ok(stream_of(kind, body));
     }
     let pieces = collect(&mut events, &mut answers).await?;
     drop(wanted);
@@ -375,6 +371,20 @@ async fn collect(events: &mut Events, answers: &mut Answers) -> Result<Vec<Piece
 
 pub(crate) fn json_reply(value: &Value) -> Reply {
     reply(StatusCode::OK, "application/json", value.to_string())
+}
+
+/// A reply that grows.
+fn stream_of(kind: &'static str, body: ReplyBody) -> Reply {
+    let mut reply = Response::new(body);
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    reply
+}
+
+/// A stream of events.
+pub(crate) fn event_stream(body: ReplyBody) -> Reply {
+    stream_of("text/event-stream", body)
 }
 
 pub(crate) fn reply(status: StatusCode, kind: &'static str, text: String) -> Reply {

@@ -5,7 +5,7 @@ use crate::answer::Answers;
 use crate::error::ApiError;
 use crate::pool::Held;
 use crate::seats::Working;
-use crate::wire::Wire;
+use crate::wire::{STILL_THERE, Wire, event};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// How long a stream may say nothing.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -108,6 +108,53 @@ impl Events {
 pub(crate) enum ReplyBody {
     Whole(Option<Bytes>),
     Stream(Box<Stream>),
+    Told(Box<Relay>),
+}
+
+/// Where the events of a relay come from; what it holds is dropped with it.
+type Source = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<Bytes, ApiError>>> + Send>;
+
+/// Events that are passed on as they are, for so long.
+pub(crate) struct Relay {
+    ready: Option<Bytes>,
+    source: Option<Source>,
+    ping: Pin<Box<Sleep>>,
+    ends: Pin<Box<Sleep>>,
+}
+
+impl Relay {
+    pub(crate) fn new(first: Bytes, source: Source, ends: Instant) -> Relay {
+        let (ping, ends) = (Box::pin(sleep(SILENCE)), Box::pin(sleep_until(ends)));
+        Relay { ready: Some(first), source: Some(source), ping, ends }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(bytes) = self.ready.take() {
+            return Poll::Ready(Some(bytes));
+        }
+        let Some(source) = &mut self.source else { return Poll::Ready(None) };
+        let told = match source(context) {
+            Poll::Pending if self.ends.as_mut().poll(context).is_ready() => {
+                let message = "the sound took too long to be heard";
+                Some(Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)))
+            }
+            Poll::Pending if self.ping.as_mut().poll(context).is_ready() => Some(Ok(STILL_THERE)),
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(told) => told,
+        };
+        self.ping.as_mut().reset(Instant::now() + SILENCE);
+        Poll::Ready(match told {
+            Some(Ok(bytes)) => Some(bytes),
+            Some(Err(error)) => {
+                self.source = None;
+                Some(event(&error.json()))
+            }
+            None => {
+                self.source = None;
+                None
+            }
+        })
+    }
 }
 
 /// The events of one request as they come.
@@ -178,6 +225,7 @@ impl Body for ReplyBody {
         let next = match self.get_mut() {
             ReplyBody::Whole(bytes) => Poll::Ready(bytes.take()),
             ReplyBody::Stream(stream) => stream.poll(context),
+            ReplyBody::Told(relay) => relay.poll(context),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -186,7 +234,7 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ReplyBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            ReplyBody::Stream(_) => SizeHint::default(),
+            ReplyBody::Stream(_) | ReplyBody::Told(_) => SizeHint::default(),
         }
     }
 

@@ -11,6 +11,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use std::time::Duration;
 
+/// What a stream of events says where it has nothing to say.
+pub(crate) const STILL_THERE: Bytes = Bytes::from_static(b": still there\n\n");
+
 /// The answers to one request in the words of an interface.
 pub(crate) trait Wire: Send {
     /// The type of a stream.
@@ -20,7 +23,7 @@ pub(crate) trait Wire: Send {
 
     /// What a stream says where it has nothing to say for long, so that nobody between takes it for dead.
     fn ping(&self) -> Option<Bytes> {
-        Some(Bytes::from_static(b": still there\n\n"))
+        Some(STILL_THERE)
     }
 
     /// What a stream begins with.

@@ -5,10 +5,10 @@
 mod support;
 
 use pteron_serve::{HearError, Hearing, Hears, Loaded, Models, OpenError, Served};
+use pteron_speech::segment::{Segment, Word};
 use pteron_speech::transcript::Transcript;
 use pteron_speech::whisper::fallback::Measures;
-use pteron_speech::segment::{Segment, Word};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,6 +37,7 @@ impl Hears for Parrot {
         sound: Vec<u8>,
         hearing: &Hearing,
         cancel: &Arc<AtomicBool>,
+        tell: &mut dyn FnMut(&Segment),
     ) -> Result<Transcript, HearError> {
         self.asked.lock().unwrap().push(hearing.clone());
         if self.endless {
@@ -50,14 +51,23 @@ impl Hears for Parrot {
         let word = |text: &str, start: f64| Word { text: text.to_owned(), start, end: start + 0.5 };
         let words = if hearing.words { vec![word(" a", 1.0), word(" b", 2.0)] } else { Vec::new() };
         let measures = Measures { compression: 1.0, log_probability: -0.5, no_speech: 0.0 };
-        let segment =
-            Segment { start: 1.0, end: 2.5, text, tokens: vec![1], temperature: 0.0, measures: Some(measures), words };
-        Ok(Transcript {
-            language: "en".to_owned(),
-            duration: 2.5,
-            translated: hearing.translate,
-            segments: vec![segment],
-        })
+        let segment = Segment {
+            start: 1.0,
+            end: 2.5,
+            text,
+            tokens: vec![1],
+            temperature: 0.0,
+            measures: Some(measures),
+            words,
+        };
+        // A bar cuts what is heard in two.
+        let pieces = segment.text.split('|').map(|text| Segment { text: text.to_owned(), ..segment.clone() });
+        let segments: Vec<Segment> = pieces.collect();
+        segments.iter().for_each(tell);
+        if segments.iter().any(|segment| segment.text.contains("broken")) {
+            return Err(HearError::Failed("it fell over".to_owned()));
+        }
+        Ok(Transcript { language: "en".to_owned(), duration: 2.5, translated: hearing.translate, segments })
     }
 }
 
@@ -145,6 +155,31 @@ fn a_sound_becomes_text_in_every_form() {
 }
 
 #[test]
+fn a_stream_tells_stretch_by_stretch() {
+    let server = serve_models(Arc::new(Both(Arc::default())), |_| ());
+    let ask = |sound: &[u8]| {
+        send_form(&server, PATH, &[("file", sound), ("model", b"parrot"), ("stream", b"true")])
+    };
+    let events = |reply: &Reply| -> Vec<Value> {
+        let lines = reply.body.lines().filter_map(|line| line.strip_prefix("data: "));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let reply = ask(b" Hello.| And| more. ");
+    assert_eq!((reply.status, reply.headers["content-type"].as_str()), (200, "text/event-stream"));
+    let delta = |text: &str| json!({"type": "transcript.text.delta", "delta": text});
+    let usage = json!({"type": "duration", "seconds": 3.0});
+    let done = json!({"type": "transcript.text.done", "text": "Hello. And more.", "usage": usage});
+    assert_eq!(events(&reply), [delta("Hello."), delta(" And"), delta(" more. "), done]);
+    // What goes wrong behind the first words ends the stream.
+    let events = events(&ask(b" Hello.|broken"));
+    assert_eq!(events.len(), 3);
+    assert_eq!(events[2]["error"]["message"], json!("it fell over"));
+    let fields: [Field<'_>; 3] = [("file", b" Hi"), ("model", b"parrot"), ("stream", b"true")];
+    let translated = send_form(&server, "/v1/audio/translations", &fields);
+    assert_eq!((translated.status, translated.json()["error"]["param"].as_str()), (400, Some("stream")));
+}
+
+#[test]
 fn what_cannot_be_heard_is_said() {
     let server = serve_models(Arc::new(Both(Arc::default())), |options| options.longest_sound = 10_000);
     let file = ("file", &b" Hello."[..]);
@@ -160,7 +195,9 @@ fn what_cannot_be_heard_is_said() {
         (vec![file, model, ("temperature", b"3")], 400, "temperature"),
         (vec![file, model, ("timestamp_granularities[]", b"word")], 400, "timestamp_granularities"),
         (vec![file, model, ("timestamp_granularities[]", b"day")], 400, "timestamp_granularities[]"),
-        (vec![file, model, ("stream", b"true")], 400, "stream"),
+        (vec![file, model, ("stream", b"yes")], 400, "stream"),
+        (vec![file, model, ("stream", b"true"), ("response_format", b"srt")], 400, "response_format"),
+        (vec![("file", b"\xff\xfe"), model, ("stream", b"true")], 400, "file"),
         (vec![file, model, ("unheard", b"1")], 400, "unheard"),
         (vec![file, model, ("language", b"\xff")], 400, "language"),
         (vec![("file", b"\xff\xfe"), model], 400, "file"),

@@ -77,9 +77,11 @@ fn every_step_is_what_transformers_computes() {
     renamed(old.path());
     let own = ExportOptions { activations: DType::F32, ..ExportOptions::default() };
     let theirs = ExportOptions { activations: DType::F32, ..ExportOptions::for_executorch() };
-    for (folder, options, is_number) in
-        [(data("voxtral"), &own, true), (old.path().to_owned(), &own, true), (data("voxtral"), &theirs, false)]
-    {
+    for (folder, options, is_number) in [
+        (data("voxtral"), &own, true),
+        (old.path().to_owned(), &own, true),
+        (data("voxtral"), &theirs, false),
+    ] {
         let program = program(&folder, options);
         let mut session = program.session().unwrap();
         let mut heard = Vec::new();

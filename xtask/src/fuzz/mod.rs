@@ -76,6 +76,8 @@ enum Target {
     Conversation,
     /// JSON schemas and grammars, with tokens taken under them.
     Schema,
+    /// Sound files of every kind, and samples without a header.
+    Sound,
 }
 
 /// One run of one target may hold this many MiB.

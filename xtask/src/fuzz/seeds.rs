@@ -28,6 +28,7 @@ pub(super) fn write(target: Target, folder: &Path) -> Result<usize> {
         Target::Tokenizer => write_all(folder, &text_seeds::tokenizers()?, target),
         Target::Conversation => write_all(folder, &text_seeds::conversations(), target),
         Target::Schema => write_all(folder, &text_seeds::schemas()?, target),
+        Target::Sound => write_all(folder, &sound_seeds()?, target),
         Target::Xnnpack => write_packed(&workspace::xnnpack_cases(), target, folder),
         _ => write_packed(&workspace::sample(), target, folder),
     }
@@ -130,6 +131,22 @@ fn npy_seeds() -> Vec<Vec<u8>> {
     let tensors = DType::all().flat_map(|dtype| shapes.iter().map(move |shape| (dtype, shape.clone())));
     let tensors = tensors.filter_map(|(dtype, shape)| HostTensor::zeros(dtype, shape).ok());
     tensors.filter_map(|tensor| npy::write(&tensor)).collect()
+}
+
+/// The sound files of the tests, and one without compression.
+fn sound_seeds() -> Result<Vec<Vec<u8>>> {
+    let folder = workspace::root().join("crates/speech/tests/data");
+    // A WAV file of 16-bit samples, 16,000 a second.
+    let mut wav =
+        b"RIFF\xa4\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data\x80\0\0\0"
+            .to_vec();
+    wav.extend(0..128);
+    let mut seeds = vec![wav];
+    for name in ["tone.flac", "tone.m4a", "tone.mp3", "tone.ogg"] {
+        let path = folder.join(name);
+        seeds.push(fs::read(&path).doing("read", &path)?);
+    }
+    Ok(seeds)
 }
 
 /// The text form of what a payload holds.

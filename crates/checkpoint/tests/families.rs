@@ -188,8 +188,12 @@ fn every_family_writes_the_tokens_that_transformers_writes() {
 struct FourBits(Arc<dyn WeightSource>, Quantization);
 
 impl FourBits {
-    /// Those that a program packs: routers, norms and positions it does not.
+    /// Those that a program packs: routers, what states fade by, norms and positions it does not.
     fn is_packed(name: &str) -> bool {
+        let deciding = ["mamba.dt_proj.weight", "linear_attn.a_proj.weight", "linear_attn.b_proj.weight"];
+        if deciding.iter().any(|decides| name.ends_with(decides)) {
+            return false;
+        }
         let named = ["embed_tokens.weight", "lm_head.weight", "project_in.weight", "project_out.weight"];
         name.ends_with("_proj.weight")
             || name.ends_with("_with_mqa.weight")

@@ -115,7 +115,8 @@ fn alike(
 fn greedy_answers_are_the_same_over_all_caches_and_backends() {
     let mut held = [0; GUESSERS.len()];
     for (backend, tokens) in [("reference", 30), ("cpu", 90)] {
-        for caches in ALL {
+        // What is made of all tokens so far cannot be taken back, so that nothing is guessed there.
+        for caches in ALL.into_iter().filter(|caches| !matches!(caches, Caches::States | Caches::Delta)) {
             let model = asked(caches, backend, 7);
             for prompt in [text(20, 1), repeating(40)] {
                 let what = format!("{caches:?} on {backend}");

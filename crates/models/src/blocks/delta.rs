@@ -6,6 +6,7 @@ use pteron_ir::{Op, Ssa, ValueId};
 use pteron_tensor::DType;
 
 use super::conv::{CausalConv, features, projected};
+use super::experts::deciding;
 use super::ssm::{fading, positive_steps};
 use super::unweighted_norm;
 use crate::net::{literal, value};
@@ -45,7 +46,8 @@ pub fn delta_rule(
     let mut project = |which: &str, rows| projected(net, x, &format!("{name}.{which}"), rows, hidden, false);
     let all = vec![project("q_proj", keys)?, project("k_proj", keys)?, project("v_proj", values)?];
     let gate = project("z_proj", values)?;
-    let (rates, steps) = (project("b_proj", value_heads)?, project("a_proj", value_heads)?);
+    let rates = deciding(net, x, &format!("{name}.b_proj"), value_heads, hidden, false)?;
+    let steps = deciding(net, x, &format!("{name}.a_proj"), value_heads, hidden, false)?;
     let mixed = net.op(Op::Concatenate { tensors: all, axis: 2 })?;
     let conv = CausalConv { features: 2 * keys + values, taps: of.taps, bias: false };
     let mixed = conv.apply(net, mixed, &format!("{name}.conv1d"))?;
@@ -59,7 +61,6 @@ pub fn delta_rule(
     let found_by = of.direction(net, found_by, (key_dim as f32).powf(-0.5))?;
     let replaced_by = features(net, mixed, 2 * keys, 2 * keys + values)?;
     let replaced_by = net.split_tokens(replaced_by, &[value_heads, value_dim])?;
-    let rates = net.cast(rates, DType::F32)?;
     let rates = net.op(Op::Sigmoid { x: rates })?;
     let steps = positive_steps(net, steps, &format!("{name}.dt_bias"), value_heads)?;
     let logarithms = net.floats(&format!("{name}.A_log"), &[value_heads], DType::F32, 0.0)?;

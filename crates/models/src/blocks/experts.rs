@@ -191,7 +191,7 @@ fn shared_expert(
     if !shared.gated {
         return Ok(out);
     }
-    let gate = router_matrix(net, x, &format!("{name}.shared_expert_gate"), 1, hidden, false)?;
+    let gate = deciding(net, x, &format!("{name}.shared_expert_gate"), 1, hidden, false)?;
     let gate = net.op(Op::Sigmoid { x: gate })?;
     let dtype = net.activations();
     let gate = net.cast(gate, dtype)?;
@@ -199,8 +199,8 @@ fn shared_expert(
 }
 
 /// The product with a matrix that decides: in f32, and not packed unless the source has it so, because a small error would
-/// send a token elsewhere.
-fn router_matrix(
+/// send a token elsewhere, or let a state fade at another rate.
+pub(super) fn deciding(
     net: &mut Net,
     x: ValueId,
     module: &str,
@@ -236,7 +236,7 @@ fn route(
     of: &Experts,
 ) -> Result<(ValueId, ValueId), ModelError> {
     let router = of.router;
-    let logits = router_matrix(net, rows, &format!("{name}.gate"), of.count, hidden, router.bias)?;
+    let logits = deciding(net, rows, &format!("{name}.gate"), of.count, hidden, router.bias)?;
     if let Scoring::Mixer(part) = router.scoring {
         return mixed(net, logits, part);
     }

@@ -5,8 +5,9 @@ use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
 use super::conv::{CausalConv, features, projected};
+use super::experts::deciding;
 use super::ssm::{fading, positive_steps};
-use super::{Activation, Norm, NormKind, linear, matrix, unweighted_norm};
+use super::{Activation, Norm, NormKind, unweighted_norm};
 use crate::{ModelError, Net};
 
 /// What a layer's selective state space is like.
@@ -63,8 +64,7 @@ pub fn selective_scan(
     let writes = of.normed(net, writes, &format!("{name}.b_layernorm"), state)?;
     let reads = features(net, few, rank + state, rank + 2 * state)?;
     let reads = of.normed(net, reads, &format!("{name}.c_layernorm"), state)?;
-    let spread = matrix(net, &format!("{name}.dt_proj.weight"), inner, rank)?;
-    let steps = linear(net, steps, spread, None)?;
+    let steps = deciding(net, steps, &format!("{name}.dt_proj"), inner, rank, false)?;
     let steps = positive_steps(net, steps, &format!("{name}.dt_proj.bias"), inner)?;
 
     let x = net.cast(x, DType::F32)?;

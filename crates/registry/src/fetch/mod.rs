@@ -138,7 +138,8 @@ pub(crate) fn fetch(
         match from_source(variant, source, is_last, partial, network, listener) {
             Ok(files) => {
                 let record = Record::new(variant.kind, source.to_string(), files);
-                if !record.verified || variant.sha256.is_none() {
+                let is_stated = variant.sha256.is_some() || !variant.files.is_empty();
+                if !record.verified || !is_stated {
                     listener(Event::Recorded { size: record.size, sha256: record.sha256 });
                 }
                 store::write_json(&whole.join("record.json"), &record)?;

@@ -338,6 +338,15 @@ fn a_program_with_the_last_logits_only_says_why_nothing_is_guessed() {
 }
 
 #[test]
+fn a_state_of_all_tokens_guesses_for_nobody() {
+    for caches in [Caches::States, Caches::Delta] {
+        let model = asked(caches, "cpu", 7);
+        assert!(Speculator::draft(decoder(&model), None).is_err(), "{caches:?}");
+        assert!(model.can_speculate().is_err(), "{caches:?}");
+    }
+}
+
+#[test]
 fn a_draft_with_other_tokens_is_refused_by_the_first_that_differs() {
     let model = asked(Caches::Plain, "cpu", 7);
     let (ours, theirs) = (tokenizer(), quoting());

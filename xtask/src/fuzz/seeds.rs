@@ -161,7 +161,7 @@ fn xnnpack_payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
     let Ok(pte) = Pte::read(Bytes::copy_of(bytes), &Limits::untrusted()) else { return vec![] };
     let delegates = pte.program.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
     let payloads = delegates.filter(|delegate| &*delegate.id == XNNPACK_BACKEND);
-    payloads.filter_map(|delegate| Some([&[1], &pte.payload(delegate)?[..]].concat())).collect()
+    payloads.filter_map(|delegate| Some([&[1][..], &pte.payload(delegate)?[..]].concat())).collect()
 }
 
 /// The MLX payloads in a program, found by their magic: four bytes, "MLX0", then where data begin and their size.

@@ -13,6 +13,9 @@ const CPU_VARIABLE: &str = "PTERON_CPU";
 /// Options of every command that runs programs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Engine {
+    /// Whether the command runs many sessions at once.
+    #[arg(skip)]
+    pub(crate) many_sessions: bool,
     /// Backend to run on, with the number of a device where it has several: mlx, mlx:1 [default: the first that is there]
     #[arg(long, value_name = "NAME[:NUMBER]")]
     backend: Option<String>,
@@ -127,6 +130,7 @@ impl Engine {
                 Place::Arrange => Some(Placement::Fixed(LoadMode::Arrange)),
                 Place::Copy => Some(Placement::Fixed(LoadMode::Copy)),
             },
+            many_sessions: self.many_sessions,
             untrusted: matches!(self.limits, Profile::Untrusted),
             mlx,
         }

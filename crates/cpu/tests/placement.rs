@@ -100,7 +100,9 @@ fn files_are_mapped_or_copied_with_equal_results() {
         (Placement::Fixed(LoadMode::Lock), LoadMode::Lock),
         (Placement::Fixed(LoadMode::Copy), LoadMode::Copy),
         (Placement::Fixed(LoadMode::Arrange), LoadMode::Arrange),
-        (Placement::CopyUpTo(len), LoadMode::Arrange),
+        (Placement::CopyUpTo(len), LoadMode::Copy),
+        (Placement::ArrangeUpTo(len), LoadMode::Arrange),
+        (Placement::ArrangeUpTo(len - 1), LoadMode::Map),
         (Placement::CopyUpTo(len - 1), LoadMode::Map),
     ];
     for (placement, mode) in cases {

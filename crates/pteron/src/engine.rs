@@ -31,6 +31,9 @@ pub struct Engine {
     pub batch_invariant: bool,
     /// Where weights live.
     pub placement: Option<Placement>,
+    /// Whether many sessions will run at once: weights are then brought into the order of the kernels, unless `placement` says
+    /// otherwise.
+    pub many_sessions: bool,
     /// Whether a file may take little, as one of unknown origin.
     pub untrusted: bool,
     /// Where MLX is found, and how it is used.
@@ -61,8 +64,10 @@ impl Engine {
         options.precision = self.precision.unwrap_or(precision);
         options.batch_invariant = self.batch_invariant;
         let free = || machine::memory().map_or(0, |(_, free)| free);
-        options.placement =
-            self.placement.unwrap_or_else(|| Placement::CopyUpTo(COPIED_UP_TO.min(free() / 2)));
+        options.placement = self.placement.unwrap_or_else(|| {
+            let most = COPIED_UP_TO.min(free() / 2);
+            if self.many_sessions { Placement::ArrangeUpTo(most) } else { Placement::CopyUpTo(most) }
+        });
         let target = options.registry.resolve(options.backend.as_deref())?;
         tracing::info!(backend = target.name(), device = target.device.name, precision = ?options.precision, placement = ?options.placement);
         Ok(options)

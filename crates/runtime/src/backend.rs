@@ -285,10 +285,12 @@ pub enum LoadMode {
 pub enum Placement {
     /// This way.
     Fixed(LoadMode),
-    /// Arranged, or copied where the backend only reads weights in place, if the files have at most so many bytes, else mapped.
-    /// What is arranged or copied lies in huge pages, which are read faster; it costs time before the first run, and memory that
-    /// other processes do not share.
+    /// Copied where the backend reads weights in place and the files have at most so many bytes, else mapped. A copy
+    /// lies in huge pages, which are read faster; it costs time before the first run, and memory that other processes
+    /// do not share.
     CopyUpTo(u64),
+    /// As [`Placement::CopyUpTo`], but arranged where the backend can: for many sessions at once, which are faster so.
+    ArrangeUpTo(u64),
 }
 
 impl Default for Placement {

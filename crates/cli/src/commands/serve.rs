@@ -91,7 +91,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     let open = options.keys.is_empty() && !arguments.host.is_loopback();
     let sharing = Sharing { parallel: arguments.parallel.into(), queue: arguments.queue.into(), memory };
     let Arguments { models, speech, embed, loading, .. } = arguments;
-    let shelf = Arc::new(Shelf::new(models, speech, embed, loading, sharing)?);
+    let loading = loading.clone().for_many();
+    let shelf = Arc::new(Shelf::new(models, speech, embed, &loading, sharing)?);
     let names: Vec<String> = shelf.names().into_iter().map(str::to_owned).collect();
     let early = arguments.preload || names.len() == 1;
     let address = SocketAddr::new(arguments.host, arguments.port);

@@ -42,7 +42,7 @@ pub(super) fn look(threads: usize, placement: Placement) -> Machine {
         memory_bytes: memory.map(|(all, _)| all),
         free_memory_bytes: memory.map(|(_, free)| free),
         copied_up_to_bytes: match placement {
-            Placement::CopyUpTo(most) => most,
+            Placement::CopyUpTo(most) | Placement::ArrangeUpTo(most) => most,
             Placement::Fixed(LoadMode::Copy | LoadMode::Arrange) => u64::MAX,
             Placement::Fixed(LoadMode::Map | LoadMode::Lock) => 0,
         },

@@ -54,6 +54,12 @@ impl Loading {
         Ok((load(Precision::Exact)?, Some(load(Precision::Fast)?)))
     }
 
+    /// For many sessions at once.
+    pub(crate) fn for_many(mut self) -> Loading {
+        self.engine.many_sessions = true;
+        self
+    }
+
     pub(crate) fn options(&self) -> Result<OpenOptions, Failure> {
         let mut options = home::options().engine(self.engine.for_library()?);
         if let Some(tokenizer) = &self.tokenizer {

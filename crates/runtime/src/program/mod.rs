@@ -157,7 +157,9 @@ impl Program {
             }
             Placement::Fixed(mode) => Program::read(program, data, Vec::new(), mode, options),
             // Bytes that are in memory already stay where they are.
-            Placement::CopyUpTo(_) => Program::read(program, data, Vec::new(), LoadMode::Map, options),
+            Placement::CopyUpTo(_) | Placement::ArrangeUpTo(_) => {
+                Program::read(program, data, Vec::new(), LoadMode::Map, options)
+            }
         }
     }
 
@@ -320,12 +322,14 @@ impl Program {
 fn open_mode(placement: Placement, backend: &dyn Backend, path: &Path, data: &[&Path]) -> LoadMode {
     match placement {
         Placement::Fixed(mode) => mode,
-        Placement::CopyUpTo(most) => {
+        Placement::CopyUpTo(most) | Placement::ArrangeUpTo(most) => {
             // What cannot be looked at cannot be opened either, which is reported then.
             let size = |path: &&Path| std::fs::metadata(path).map_or(0, |file| file.len());
             let bytes = data.iter().chain([&path]).map(size).fold(0, u64::saturating_add);
             match bytes <= most {
-                true if backend.arranges() => LoadMode::Arrange,
+                true if backend.arranges() && matches!(placement, Placement::ArrangeUpTo(_)) => {
+                    LoadMode::Arrange
+                }
                 true if backend.reads_in_place() => LoadMode::Copy,
                 _ => LoadMode::Map,
             }

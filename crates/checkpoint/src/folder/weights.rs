@@ -148,7 +148,7 @@ impl FolderWeights {
             a.iter().filter(|&&size| size != 1).eq(b.iter().filter(|&&size| size != 1))
         };
         let may_differ = stored.shape.is_empty() || shape.first() == Some(&1);
-        if !same_shape(&stored.shape, shape) && !(may_differ && same(&stored.shape, shape)) {
+        if !(same_shape(&stored.shape, shape) || may_differ && same(&stored.shape, shape)) {
             return Err(WeightError::Shape {
                 name: stored_name.to_owned(),
                 found: stored.shape.clone(),

@@ -172,7 +172,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<Answer, Fai
     if asks_for_runs || (arguments.shape.is_none() && !reads_text(arguments, source.path())?) {
         return run_program(arguments, &source, out);
     }
-    let engine = Engine { many_sessions: !arguments.lanes.is_empty(), ..arguments.engine.clone() };
+    let mut engine = arguments.engine.clone();
+    engine.many_sessions = !arguments.lanes.is_empty();
     let options = engine.options(Precision::Fast)?;
     machine::forget_peak();
     let start = Instant::now();

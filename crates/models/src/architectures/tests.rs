@@ -16,7 +16,7 @@ fn read(family: &str, file: Value) -> Result<Decoder, ConfigError> {
 fn heads(decoder: &Decoder) -> Vec<Heads> {
     let of = |layer: &super::Layer| match layer.mixing {
         Mixing::Heads(heads, _) => heads,
-        Mixing::Latent(..) => panic!("latent"),
+        _ => panic!("no heads"),
     };
     decoder.layers.iter().map(of).collect()
 }
@@ -24,7 +24,7 @@ fn heads(decoder: &Decoder) -> Vec<Heads> {
 fn mlp(decoder: &Decoder) -> MlpKind {
     match decoder.layers[0].feed {
         Feed::Mlp(kind) => kind,
-        Feed::Experts(_) => panic!("experts"),
+        _ => panic!("no single network"),
     }
 }
 

@@ -13,8 +13,8 @@ fn what_a_checkpoint_lacks_is_named() {
     type Change = fn(&mut serde_json::Value, &mut Tensors);
     let cases: [(Change, &str); 12] = [
         (
-            |config, _| config["model_type"] = json!("mamba"),
-            "architecture `mamba` is not known; known are llama",
+            |config, _| config["model_type"] = json!("zamba"),
+            "architecture `zamba` is not known; known are llama",
         ),
         (|config, _| *config = json!([1]), "config.json: it is not a JSON object"),
         (|config, _| *config = json!({}), "neither `model_type` nor `architectures`"),

@@ -248,8 +248,8 @@ fn what_cannot_be_exported_leaves_nothing_behind() {
     refused(&["--group-size", "64", "--rule", "*=none"], "`--group-size`");
     refused(&["--method", "hqq"], "`--method`");
     refused(&["--quantize", "4w", "--group-size", "128"], "do not divide into groups of 128");
-    std::fs::write(&config, good.replace("\"llama\"", "\"mamba\"")).unwrap();
-    refused(&[], "the architecture `mamba` is not known");
+    std::fs::write(&config, good.replace("\"llama\"", "\"zamba\"")).unwrap();
+    refused(&[], "the architecture `zamba` is not known");
     std::fs::write(&config, good.replace("\"intermediate_size\": 64", "\"intermediate_size\": 65")).unwrap();
     refused(&[], "the configuration asks for [65, 32]");
     std::fs::write(&config, &good).unwrap();

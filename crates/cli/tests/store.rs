@@ -249,8 +249,8 @@ fn doctor_says_no_to_what_cannot_run() {
         assert!(run.code == 1 && found.contains(problem), "{problem:?} should be in {found:?}");
         assert!(report["model"]["fits"].is_null(), "{report}");
     };
-    std::fs::write(&config, good.replace("\"llama\"", "\"mamba2\"")).unwrap();
-    refused(&source, "the architecture `mamba2` is not known");
+    std::fs::write(&config, good.replace("\"llama\"", "\"zamba2\"")).unwrap();
+    refused(&source, "the architecture `zamba2` is not known");
     let quantised =
         good.replacen('{', r#"{"quantization_config": {"quant_method": "quanto", "bits": 4},"#, 1);
     std::fs::write(&config, quantised).unwrap();

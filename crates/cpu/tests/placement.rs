@@ -111,7 +111,7 @@ fn files_are_mapped_or_copied_with_equal_results() {
         assert_eq!(run(&program), wanted, "{placement:?}");
         let memory = program.memory();
         assert_eq!(memory.mapped_bytes == 0, mode == LoadMode::Copy, "{memory:?}");
-        assert_eq!(memory.packed_bytes > 0, mode == LoadMode::Arrange, "{memory:?}");
+        assert!(memory.packed_bytes > 0 || mode != LoadMode::Arrange, "{memory:?}");
     }
 }
 

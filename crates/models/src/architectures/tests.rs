@@ -48,7 +48,14 @@ fn every_family_has_a_model_where_a_file_says_nothing() {
     for row in ROWS {
         // What a family's own code has no default for.
         let file = json!({"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1});
-        let decoder = row.read(&config(file)).unwrap_or_else(|error| panic!("{}: {error}", row.names[0]));
+        let decoder = match row.read(&config(file)) {
+            // Which layers it has, only a file can say.
+            Err(error) if row.names[0] == "nemotron_h" => {
+                assert!(error.to_string().contains("layers_block_type"), "{error}");
+                continue;
+            }
+            read => read.unwrap_or_else(|error| panic!("{}: {error}", row.names[0])),
+        };
         assert!(!decoder.layers.is_empty() && decoder.max_position_embeddings > 0, "{}", row.names[0]);
     }
 }

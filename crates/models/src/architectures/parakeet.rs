@@ -11,7 +11,7 @@ use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
 
 use super::{Architecture, Facts};
-use crate::blocks::{Activation, bias, embed, linear, matrix};
+use crate::blocks::{Activation, bias, embed, layer_norm, linear, matrix, projected};
 use crate::net::{literal, value};
 use crate::{Config, ConfigError, ModelError, Net};
 
@@ -187,7 +187,7 @@ impl Parakeet {
         let places = net.op(Op::SymSize { a: x, dim: 1 })?;
         let shape = vec![literal(1), value(places), literal(channels * bands)];
         let x = net.op(Op::Reshape { x, shape })?;
-        let x = project(net, x, "encoder.subsampling.linear", [self.hidden_size, channels * bands], true)?;
+        let x = projected(net, x, "encoder.subsampling.linear", self.hidden_size, channels * bands, true)?;
         match self.scale_input {
             true => net.scaled(x, (self.hidden_size as f32).sqrt()),
             false => Ok(x),
@@ -250,14 +250,14 @@ impl Parakeet {
         net.enter(name);
         let width = self.hidden_size;
         let x = self.half_feed_forward(net, x, name, '1')?;
-        let normed = norm(net, x, &format!("{name}.norm_self_att"), width)?;
+        let normed = layer_norm(net, x, &format!("{name}.norm_self_att"), width, EPS)?;
         let attended = self.attention(net, normed, sound, &format!("{name}.self_attn"))?;
         let x = net.add(x, attended)?;
-        let normed = norm(net, x, &format!("{name}.norm_conv"), width)?;
+        let normed = layer_norm(net, x, &format!("{name}.norm_conv"), width, EPS)?;
         let mixed = self.neighbours(net, normed, &format!("{name}.conv"))?;
         let x = net.add(x, mixed)?;
         let x = self.half_feed_forward(net, x, name, '2')?;
-        norm(net, x, &format!("{name}.norm_out"), width)
+        layer_norm(net, x, &format!("{name}.norm_out"), width, EPS)
     }
 
     /// Half of a feed-forward network is added; there is one at both ends of a layer.
@@ -270,10 +270,10 @@ impl Parakeet {
     ) -> Result<ValueId, ModelError> {
         let (width, inner, biased) = (self.hidden_size, self.intermediate_size, self.attention_bias);
         let name = format!("{layer}.feed_forward{which}");
-        let normed = norm(net, x, &format!("{layer}.norm_feed_forward{which}"), width)?;
-        let wide = project(net, normed, &format!("{name}.linear1"), [inner, width], biased)?;
+        let normed = layer_norm(net, x, &format!("{layer}.norm_feed_forward{which}"), width, EPS)?;
+        let wide = projected(net, normed, &format!("{name}.linear1"), inner, width, biased)?;
         let wide = self.hidden_act.apply(net, wide)?;
-        let narrow = project(net, wide, &format!("{name}.linear2"), [width, inner], biased)?;
+        let narrow = projected(net, wide, &format!("{name}.linear2"), width, inner, biased)?;
         let half = net.scaled(narrow, 0.5)?;
         net.add(x, half)
     }
@@ -286,13 +286,13 @@ impl Parakeet {
         let by_head = |net: &mut Net, x: ValueId, length: IntArg<ValueId>| -> Result<ValueId, ModelError> {
             net.op(Op::Reshape { x, shape: vec![literal(1), length, literal(heads), literal(size)] })
         };
-        let projected = |net: &mut Net, which: &str| -> Result<ValueId, ModelError> {
+        let part = |net: &mut Net, which: &str| -> Result<ValueId, ModelError> {
             let name = format!("{name}.{which}_proj");
-            let y = project(net, x, &name, [width, width], self.attention_bias)?;
+            let y = projected(net, x, &name, width, width, self.attention_bias)?;
             by_head(net, y, sound.places)
         };
-        let queries = projected(net, "q")?;
-        let (keys, values) = (projected(net, "k")?, projected(net, "v")?);
+        let queries = part(net, "q")?;
+        let (keys, values) = (part(net, "k")?, part(net, "v")?);
         let (k, v) = (net.swap_heads(keys)?, net.swap_heads(values)?);
         let dtype = net.activations();
         let biased = |net: &mut Net, which: &str| -> Result<ValueId, ModelError> {
@@ -313,7 +313,7 @@ impl Parakeet {
         let attended = net.swap_heads(attended)?;
         let attended =
             net.op(Op::Reshape { x: attended, shape: vec![literal(1), sound.places, literal(width)] })?;
-        project(net, attended, &format!("{name}.o_proj"), [width, width], self.attention_bias)
+        projected(net, attended, &format!("{name}.o_proj"), width, width, self.attention_bias)
     }
 
     /// Scores by distance, `[1, heads, n, 2n - 1]`, as scores by place, `[1, heads, n, n]`: each row is one further to the
@@ -342,7 +342,7 @@ impl Parakeet {
     fn neighbours(&self, net: &mut Net, x: ValueId, name: &str) -> Result<ValueId, ModelError> {
         let (width, kernel, dtype) = (self.hidden_size, self.conv_kernel_size, net.activations());
         let wide =
-            project(net, x, &format!("{name}.pointwise_conv1"), [2 * width, width], self.convolution_bias)?;
+            projected(net, x, &format!("{name}.pointwise_conv1"), 2 * width, width, self.convolution_bias)?;
         let mut half = |start: usize| {
             let (start, stop) = (literal(start), literal(start + width));
             net.op(Op::Slice { x: wide, axis: literal(2), start, stop, step: 1 })
@@ -360,7 +360,7 @@ impl Parakeet {
         }
         let x = self.batch_norm(net, x, &format!("{name}.norm"))?;
         let x = self.hidden_act.apply(net, x)?;
-        project(net, x, &format!("{name}.pointwise_conv2"), [width, width], self.convolution_bias)
+        projected(net, x, &format!("{name}.pointwise_conv2"), width, width, self.convolution_bias)
     }
 
     /// Each channel by the mean and the variance that training saw.
@@ -383,14 +383,14 @@ impl Parakeet {
     fn encoder(&self, net: &mut Net, width: usize) -> Result<Vec<(String, ValueId)>, ModelError> {
         let x = self.hear(net)?;
         net.enter("encoder_projector");
-        let x = project(net, x, "encoder_projector", [width, self.hidden_size], true)?;
+        let x = projected(net, x, "encoder_projector", width, self.hidden_size, true)?;
         Ok(vec![("places".to_owned(), net.cast(x, DType::F32)?)])
     }
 
     fn ctc(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
         let x = self.hear(net)?;
         net.enter("ctc_head");
-        let scores = project(net, x, "ctc_head", [self.vocab_size, self.hidden_size], true)?;
+        let scores = projected(net, x, "ctc_head", self.vocab_size, self.hidden_size, true)?;
         Ok(vec![("logits".to_owned(), net.cast(scores, DType::F32)?)])
     }
 
@@ -439,7 +439,7 @@ impl Parakeet {
             new_cells.push(c);
             x = net.cast(h, net.activations())?;
         }
-        let text = project(net, x, "decoder.decoder_projector", [width, width], true)?;
+        let text = projected(net, x, "decoder.decoder_projector", width, width, true)?;
         let text = net.cast(text, DType::F32)?;
         let text = net.op(Op::ExpandDims { x: text, axis: 1 })?;
         let hidden = net.op(Op::Stack { tensors: new_hidden, axis: 0 })?;
@@ -464,7 +464,7 @@ impl Parakeet {
         let both = activation.apply(net, both)?;
         let both = net.cast(both, net.activations())?;
         let all = self.vocab_size + durations;
-        let scores = project(net, both, "joint.head", [all, width], true)?;
+        let scores = projected(net, both, "joint.head", all, width, true)?;
         let scores = net.cast(scores, DType::F32)?;
         let mut best = |from: usize, to: usize| {
             let (start, stop) = (literal(from), literal(to));
@@ -495,27 +495,6 @@ struct Kernel {
     inputs: usize,
     size: usize,
     groups: usize,
-}
-
-/// A linear layer of that name, or a convolution of one place at a time, which is the same.
-fn project(
-    net: &mut Net,
-    x: ValueId,
-    name: &str,
-    [rows, columns]: [usize; 2],
-    biased: bool,
-) -> Result<ValueId, ModelError> {
-    let weight = matrix(net, &format!("{name}.weight"), rows, columns)?;
-    let bias = if biased { Some(bias(net, &format!("{name}.bias"), rows)?) } else { None };
-    linear(net, x, weight, bias)
-}
-
-/// A layer norm of that name.
-fn norm(net: &mut Net, x: ValueId, name: &str, size: usize) -> Result<ValueId, ModelError> {
-    let dtype = net.activations();
-    let weight = net.floats(&format!("{name}.weight"), &[size], dtype, 0.0)?;
-    let bias = net.floats(&format!("{name}.bias"), &[size], dtype, 0.0)?;
-    net.op(Op::LayerNorm { x, weight: Some(weight), bias: Some(bias), eps: EPS })
 }
 
 /// Places that a token may last, in the order of their scores.

@@ -10,7 +10,7 @@ use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
 
 use super::{Architecture, Facts};
-use crate::blocks::{Activation, Matrix, bias, embed, linear, matrix, product};
+use crate::blocks::{Activation, Matrix, bias, embed, layer_norm, matrix, product, projected};
 use crate::net::{literal, value};
 use crate::{Config, ConfigError, ModelError, Net};
 
@@ -134,7 +134,7 @@ impl Whisper {
             })?;
         }
         let last = net.pick(text.x, -1, 1)?;
-        let last = norm(net, last, "model.decoder.layer_norm", self.d_model)?;
+        let last = layer_norm(net, last, "model.decoder.layer_norm", self.d_model, EPS)?;
         let logits = product(net, last, text.table, None)?;
         Ok(vec![("logits".to_owned(), net.cast(logits, DType::F32)?)])
     }
@@ -205,7 +205,7 @@ impl Whisper {
         net.enter(name.as_str());
         let attention = text.attention;
         let own = format!("{name}.self_attn");
-        let normed = norm(net, text.x, &format!("{own}_layer_norm"), width)?;
+        let normed = layer_norm(net, text.x, &format!("{own}_layer_norm"), width, EPS)?;
         let queries = attention.heads(net, normed, &format!("{own}.q_proj"), true)?;
         let keys = attention.heads(net, normed, &format!("{own}.k_proj"), false)?;
         let values = attention.heads(net, normed, &format!("{own}.v_proj"), true)?;
@@ -213,7 +213,7 @@ impl Whisper {
         let seen = Seen { keys, values, causal: true };
         let x = attention.add(net, text.x, queries, seen, &own)?;
         let cross = format!("{name}.encoder_attn");
-        let normed = norm(net, x, &format!("{cross}_layer_norm"), width)?;
+        let normed = layer_norm(net, x, &format!("{cross}_layer_norm"), width, EPS)?;
         let queries = attention.heads(net, normed, &format!("{cross}.q_proj"), true)?;
         let seen = Seen { keys: text.keys[layer], values: text.values[layer], causal: false };
         let x = attention.add(net, x, queries, seen, &cross)?;
@@ -252,7 +252,7 @@ impl SoundEncoder {
         let attention = Attention { width, heads, length: literal(places) };
         for layer in 0..self.layers {
             let name = format!("{name}.layers.{layer}");
-            let normed = norm(net, x, &format!("{name}.self_attn_layer_norm"), width)?;
+            let normed = layer_norm(net, x, &format!("{name}.self_attn_layer_norm"), width, EPS)?;
             let queries = attention.heads(net, normed, &format!("{name}.self_attn.q_proj"), true)?;
             let keys = attention.heads(net, normed, &format!("{name}.self_attn.k_proj"), false)?;
             let values = attention.heads(net, normed, &format!("{name}.self_attn.v_proj"), true)?;
@@ -260,7 +260,7 @@ impl SoundEncoder {
             x = attention.add(net, x, queries, seen, &format!("{name}.self_attn"))?;
             x = feed_forward(net, x, &name, [self.inner, width], self.activation)?;
         }
-        norm(net, x, &format!("{name}.layer_norm"), width)
+        layer_norm(net, x, &format!("{name}.layer_norm"), width, EPS)
     }
 
     /// Three frames at a time, then the activation.
@@ -291,10 +291,10 @@ fn feed_forward(
     [inner, width]: [usize; 2],
     activation: Activation,
 ) -> Result<ValueId, ModelError> {
-    let normed = norm(net, x, &format!("{name}.final_layer_norm"), width)?;
-    let wide = project(net, normed, &format!("{name}.fc1"), inner, width, true)?;
+    let normed = layer_norm(net, x, &format!("{name}.final_layer_norm"), width, EPS)?;
+    let wide = projected(net, normed, &format!("{name}.fc1"), inner, width, true)?;
     let wide = activation.apply(net, wide)?;
-    let narrow = project(net, wide, &format!("{name}.fc2"), width, inner, true)?;
+    let narrow = projected(net, wide, &format!("{name}.fc2"), width, inner, true)?;
     net.add(x, narrow)
 }
 
@@ -330,7 +330,7 @@ impl Attention {
 
     /// A projection by head: `[1, heads, length, head_dim]`.
     fn heads(&self, net: &mut Net, x: ValueId, name: &str, biased: bool) -> Result<ValueId, ModelError> {
-        let y = project(net, x, name, self.width, self.width, biased)?;
+        let y = projected(net, x, name, self.width, self.width, biased)?;
         let shape = vec![literal(1), self.length, literal(self.heads), literal(self.width / self.heads)];
         let y = net.op(Op::Reshape { x: y, shape })?;
         net.swap_heads(y)
@@ -351,31 +351,9 @@ impl Attention {
         let attended = net.swap_heads(attended)?;
         let shape = vec![literal(1), self.length, literal(self.width)];
         let attended = net.op(Op::Reshape { x: attended, shape })?;
-        let out = project(net, attended, &format!("{name}.out_proj"), self.width, self.width, true)?;
+        let out = projected(net, attended, &format!("{name}.out_proj"), self.width, self.width, true)?;
         net.add(x, out)
     }
-}
-
-/// A linear layer of that name.
-fn project(
-    net: &mut Net,
-    x: ValueId,
-    name: &str,
-    rows: usize,
-    columns: usize,
-    biased: bool,
-) -> Result<ValueId, ModelError> {
-    let weight = matrix(net, &format!("{name}.weight"), rows, columns)?;
-    let bias = if biased { Some(bias(net, &format!("{name}.bias"), rows)?) } else { None };
-    linear(net, x, weight, bias)
-}
-
-/// A layer norm of that name.
-fn norm(net: &mut Net, x: ValueId, name: &str, size: usize) -> Result<ValueId, ModelError> {
-    let dtype = net.activations();
-    let weight = net.floats(&format!("{name}.weight"), &[size], dtype, 0.0)?;
-    let bias = net.floats(&format!("{name}.bias"), &[size], dtype, 0.0)?;
-    net.op(Op::LayerNorm { x, weight: Some(weight), bias: Some(bias), eps: EPS })
 }
 
 /// Pairs of layer and head.

@@ -4,7 +4,7 @@
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, ValueId};
 
-use super::{bias, linear, matrix};
+use super::{bias, projected};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 
@@ -73,23 +73,6 @@ pub fn short_conv(
     let x = conv.apply(net, x, &format!("{name}.conv"))?;
     let x = net.multiply(outwards, x)?;
     projected(net, x, &format!("{name}.out_proj"), hidden, hidden, of.biases)
-}
-
-/// The product with a module's matrix, and its bias where it has one.
-pub(super) fn projected(
-    net: &mut Net,
-    x: ValueId,
-    module: &str,
-    rows: usize,
-    columns: usize,
-    has_bias: bool,
-) -> Result<ValueId, ModelError> {
-    let weight = matrix(net, &format!("{module}.weight"), rows, columns)?;
-    let bias = match has_bias {
-        true => Some(bias(net, &format!("{module}.bias"), rows)?),
-        false => None,
-    };
-    linear(net, x, weight, bias)
 }
 
 /// Some features of `[1, T, features]`.

@@ -5,10 +5,10 @@ use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::{Op, Ssa, ValueId};
 use pteron_tensor::DType;
 
-use super::conv::{CausalConv, features, projected};
+use super::conv::{CausalConv, features};
 use super::experts::deciding;
 use super::ssm::{fading, positive_steps};
-use super::unweighted_norm;
+use super::{projected, unweighted_norm};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 

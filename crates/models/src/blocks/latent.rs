@@ -4,7 +4,7 @@
 use pteron_ir::{Op, ValueId};
 
 use super::attention::{Biases, Heads, joined, project_back, remember};
-use super::{Norm, NormKind, Rope, bias, linear, matrix};
+use super::{Norm, NormKind, Rope, projected};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 
@@ -44,11 +44,11 @@ pub fn latent_attention(
     let Latent { heads, still, turning, .. } = *of;
     let features = still + turning;
     let queries = match of.q_rank {
-        None => project(net, x, &format!("{name}.q_proj"), heads * features, hidden, false)?,
+        None => projected(net, x, &format!("{name}.q_proj"), heads * features, hidden, false)?,
         Some(rank) => {
-            let few = project(net, x, &format!("{name}.q_a_proj"), rank, hidden, of.biases)?;
+            let few = projected(net, x, &format!("{name}.q_a_proj"), rank, hidden, of.biases)?;
             let few = norm(format!("{name}.q_a_layernorm.weight"), rank, of.eps).apply(net, few)?;
-            project(net, few, &format!("{name}.q_b_proj"), heads * features, rank, false)?
+            projected(net, few, &format!("{name}.q_b_proj"), heads * features, rank, false)?
         }
     };
     let queries = net.split_tokens(queries, &[heads, features])?;
@@ -58,7 +58,7 @@ pub fn latent_attention(
     let queries = net.op(Op::Concatenate { tensors: vec![q_still, q_turning], axis: 3 })?;
 
     let rank = of.kv_rank;
-    let few = project(net, x, &format!("{name}.kv_a_proj_with_mqa"), rank + turning, hidden, of.biases)?;
+    let few = projected(net, x, &format!("{name}.kv_a_proj_with_mqa"), rank + turning, hidden, of.biases)?;
     let few = net.split_tokens(few, &[1, rank + turning])?;
     let few = net.swap_heads(few)?;
     let [few, k_turning] = cut(net, few, rank, rank + turning)?;
@@ -67,7 +67,7 @@ pub fn latent_attention(
     let k_turning = net.op(Op::BroadcastTo { x: k_turning, shape })?;
     let few = joined(net, few, rank)?;
     let few = norm(format!("{name}.kv_a_layernorm.weight"), rank, of.eps).apply(net, few)?;
-    let both = project(net, few, &format!("{name}.kv_b_proj"), heads * (still + of.value), rank, false)?;
+    let both = projected(net, few, &format!("{name}.kv_b_proj"), heads * (still + of.value), rank, false)?;
     let both = net.split_tokens(both, &[heads, still + of.value])?;
     let both = net.swap_heads(both)?;
     let [k_still, values] = cut(net, both, still, still + of.value)?;
@@ -95,22 +95,6 @@ pub fn latent_attention(
 
 fn norm(name: String, size: usize, eps: f32) -> Norm {
     Norm { name, size, eps, kind: NormKind::Rms }
-}
-
-fn project(
-    net: &mut Net,
-    x: ValueId,
-    module: &str,
-    rows: usize,
-    columns: usize,
-    has_bias: bool,
-) -> Result<ValueId, ModelError> {
-    let weight = matrix(net, &format!("{module}.weight"), rows, columns)?;
-    let bias = match has_bias {
-        true => Some(bias(net, &format!("{module}.bias"), rows)?),
-        false => None,
-    };
-    linear(net, x, weight, bias)
 }
 
 /// The first features of the last of four axes, and the others.

@@ -200,3 +200,20 @@ pub fn embed(net: &mut Net, matrix: Matrix, tokens: ValueId) -> Result<ValueId, 
         }
     }
 }
+
+/// The product with a module's matrix, and its bias where it has one.
+pub fn projected(
+    net: &mut Net,
+    x: ValueId,
+    module: &str,
+    rows: usize,
+    columns: usize,
+    has_bias: bool,
+) -> Result<ValueId, ModelError> {
+    let weight = matrix(net, &format!("{module}.weight"), rows, columns)?;
+    let bias = match has_bias {
+        true => Some(bias(net, &format!("{module}.bias"), rows)?),
+        false => None,
+    };
+    linear(net, x, weight, bias)
+}

@@ -4,8 +4,8 @@
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
-use super::Activation;
-use super::conv::{CausalConv, projected};
+use super::conv::CausalConv;
+use super::{Activation, projected};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 

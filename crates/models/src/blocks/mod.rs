@@ -23,10 +23,12 @@ pub use conv::{ShortConv, short_conv};
 pub use delta::{Delta, DeltaDims, delta_rule};
 pub use experts::{Experts, GroupScore, Groups, Router, Scoring, Shared, experts};
 pub use latent::{Latent, latent_attention};
-pub use linear::{Matrix, bias, embed, linear, matrix, picked, product, stacked};
+pub use linear::{Matrix, bias, embed, linear, matrix, picked, product, projected, stacked};
 pub use lru::{Lru, linear_recurrence};
 pub use mlp::{Mlp, MlpKind, mlp};
-pub use norm::{Logits, Norm, NormKind, asked_for, capped, head, logits, output_matrix, unweighted_norm};
+pub use norm::{
+    Logits, Norm, NormKind, asked_for, capped, head, layer_norm, logits, output_matrix, unweighted_norm,
+};
 pub use rope::{Llama3Scaling, LongScaling, Rope, RopeScaling, RopeSettings, YarnScaling};
 pub use scores::{Alibi, Scores};
 pub use selective::{Selective, SelectiveNorms, selective_scan};

@@ -74,6 +74,17 @@ impl Norm {
     }
 }
 
+/// A layer norm with the weight and the bias of that module.
+pub fn layer_norm(
+    net: &mut Net,
+    x: ValueId,
+    module: &str,
+    size: usize,
+    eps: f32,
+) -> Result<ValueId, ModelError> {
+    Norm { name: format!("{module}.weight"), size, eps, kind: NormKind::Layer }.apply(net, x)
+}
+
 /// An RMS norm of the last axis without a weight.
 pub fn unweighted_norm(net: &mut Net, x: ValueId, eps: f32) -> Result<ValueId, ModelError> {
     net.op(Op::RMSNorm { x, weight: None, eps })

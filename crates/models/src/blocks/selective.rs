@@ -4,10 +4,10 @@
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
-use super::conv::{CausalConv, features, projected};
+use super::conv::{CausalConv, features};
 use super::experts::deciding;
 use super::ssm::{fading, positive_steps};
-use super::{Activation, Norm, NormKind, unweighted_norm};
+use super::{Activation, Norm, NormKind, projected, unweighted_norm};
 use crate::{ModelError, Net};
 
 /// What a layer's selective state space is like.

@@ -5,8 +5,8 @@
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
-use super::conv::{CausalConv, features, projected};
-use super::{Activation, unweighted_norm};
+use super::conv::{CausalConv, features};
+use super::{Activation, projected, unweighted_norm};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 

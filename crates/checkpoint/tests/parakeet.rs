@@ -2,67 +2,40 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
-use std::path::{Path, PathBuf};
+mod speech;
 
-use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
+use pteron_checkpoint::{Checkpoint, ExportOptions};
 use pteron_companion::Speech;
 use pteron_models::Quantization;
-use pteron_runtime::{Options, Program, Session, Value};
-use pteron_tensor::{Bytes, DType, HostTensor};
-use safetensors::SafeTensors;
+use pteron_runtime::{Program, Session, Value};
+use pteron_tensor::{DType, HostTensor};
+use speech::{Expected, data, difference, exported, floats};
 
-const EXPECTED: &[u8] = include_bytes!("data/parakeet_expected.safetensors");
+const EXPECTED: Expected = Expected(include_bytes!("data/parakeet_expected.safetensors"));
 const CLOSE: f32 = 2e-4;
 const MELS: usize = 16;
 const BLANK: i64 = 23;
 const FRAMES: [usize; 4] = [83, 8, 1, 150];
 
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-fn expected(name: &str) -> Vec<f32> {
-    let file = SafeTensors::deserialize(EXPECTED).unwrap();
-    let bytes = file.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec();
-    bytes.into_iter().map(f32::from_le_bytes).collect()
-}
-
 fn said(name: &str) -> Vec<[i64; 3]> {
-    let file = SafeTensors::deserialize(EXPECTED).unwrap();
-    let bytes = file.tensor(name).unwrap().data().as_chunks::<8>().0.to_vec();
-    let numbers: Vec<i64> = bytes.into_iter().map(i64::from_le_bytes).collect();
-    numbers.as_chunks::<3>().0.to_vec()
+    EXPECTED.integers(name).as_chunks::<3>().0.to_vec()
 }
 
 fn program(source: &str, options: &ExportOptions) -> Program {
-    let checkpoint = Checkpoint::open(&data(source)).unwrap();
-    let export = Export::new(&checkpoint, options).unwrap();
-    assert_eq!(export.remarks(), &[] as &[String], "{source}");
-    let mut bytes = Vec::new();
-    export.write(&mut bytes, &mut |_| ()).unwrap();
-    Program::load("parakeet.pte", Bytes::copy_of(&bytes), &[], &Options::default()).unwrap()
+    exported(&Checkpoint::open(&data(source)).unwrap(), options)
 }
 
 fn exact() -> ExportOptions {
     ExportOptions { activations: DType::F32, ..ExportOptions::default() }
 }
 
-fn floats(value: &Value) -> Vec<f32> {
-    value.to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec()
-}
-
 fn number(value: &Value) -> i64 {
     value.to_tensor().unwrap().unwrap().as_slice::<i64>().unwrap()[0]
 }
 
-fn difference(made: &[f32], wanted: &[f32]) -> f32 {
-    assert_eq!(made.len(), wanted.len());
-    made.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, |most, x| if x <= most { most } else { x })
-}
-
 /// Features that are stored frame by frame, as the program takes them: band by band.
 fn features(frames: usize) -> Value {
-    let stored = expected(&format!("features.{frames}"));
+    let stored = EXPECTED.floats(&format!("features.{frames}"));
     let mut bands = vec![0.0; stored.len()];
     for (n, frame) in stored.chunks(MELS).enumerate() {
         frame.iter().enumerate().for_each(|(band, &value)| bands[band * frames + n] = value);
@@ -111,7 +84,7 @@ fn transducers_say_what_transformers_says_in_every_step() {
         let mut session = program.session().unwrap();
         for frames in FRAMES {
             let places = floats(&session.run("encoder", &[features(frames)]).unwrap()[0]);
-            let off = difference(&places, &expected(&format!("{name}.{frames}.places")));
+            let off = difference(&places, &EXPECTED.floats(&format!("{name}.{frames}.places")));
             assert!(off < CLOSE, "{source}: the encoder is off by {off} over {frames} frames");
             let wanted = said(&format!("{name}.{frames}.said"));
             assert_eq!(transduced(&mut session, &places, symbols), wanted, "{source}: {frames} frames");
@@ -146,7 +119,7 @@ fn ctc_scores_are_those_of_transformers() {
         let mut session = program.session().unwrap();
         for frames in FRAMES {
             let scores = floats(&session.run("ctc", &[features(frames)]).unwrap()[0]);
-            let off = difference(&scores, &expected(&format!("parakeet_ctc.{frames}.places")));
+            let off = difference(&scores, &EXPECTED.floats(&format!("parakeet_ctc.{frames}.places")));
             assert!(off < 5.0 * CLOSE, "{source}: off by {off} over {frames} frames");
         }
     }
@@ -159,7 +132,7 @@ fn eight_bits_are_near() {
     let options = ExportOptions { quantization, ..exact() };
     let program = program("parakeet_tdt", &options);
     let places = program.session().unwrap().run("encoder", &[features(83)]).unwrap();
-    let wanted = expected("parakeet_tdt.83.places");
+    let wanted = EXPECTED.floats("parakeet_tdt.83.places");
     let size = wanted.iter().map(|x| x.abs()).fold(0.0, f32::max);
     let off = difference(&floats(&places[0]), &wanted);
     assert!(off < 0.05 * size, "off by {off} of {size}");

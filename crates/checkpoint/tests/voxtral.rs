@@ -2,51 +2,24 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
-use std::path::{Path, PathBuf};
+mod speech;
 
-use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
+use std::path::Path;
+
+use pteron_checkpoint::{Checkpoint, ExportOptions};
 use pteron_companion::{Speech, Voxtral};
-use pteron_runtime::{Options, Program, Session, Value};
-use pteron_tensor::{Bytes, DType, HostTensor};
-use safetensors::SafeTensors;
+use pteron_runtime::{Program, Session};
+use pteron_tensor::{DType, HostTensor};
+use speech::{Expected, data, difference, exported, floats};
 
-const EXPECTED: &[u8] = include_bytes!("data/voxtral_expected.safetensors");
+const EXPECTED: Expected = Expected(include_bytes!("data/voxtral_expected.safetensors"));
 const CLOSE: f32 = 2e-4;
 const WIDTH: usize = 32;
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-fn expected(name: &str) -> Vec<f32> {
-    let file = SafeTensors::deserialize(EXPECTED).unwrap();
-    let bytes = file.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec();
-    bytes.into_iter().map(f32::from_le_bytes).collect()
-}
-
-fn tokens() -> Vec<i64> {
-    let file = SafeTensors::deserialize(EXPECTED).unwrap();
-    let bytes = file.tensor("tokens").unwrap().data().as_chunks::<8>().0.to_vec();
-    bytes.into_iter().map(i64::from_le_bytes).collect()
-}
 
 fn program(folder: &Path, options: &ExportOptions) -> Program {
     let checkpoint = Checkpoint::open(folder).unwrap();
     assert_eq!(checkpoint.speech, Some(Speech::Voxtral(Voxtral { mels: 16, frames: 16 })));
-    let export = Export::new(&checkpoint, options).unwrap();
-    assert_eq!(export.remarks(), &[] as &[String]);
-    let mut bytes = Vec::new();
-    export.write(&mut bytes, &mut |_| ()).unwrap();
-    Program::load("voxtral.pte", Bytes::copy_of(&bytes), &[], &Options::default()).unwrap()
-}
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec()
-}
-
-fn difference(made: &[f32], wanted: &[f32]) -> f32 {
-    assert_eq!(made.len(), wanted.len());
-    made.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, |most, x| if x <= most { most } else { x })
+    exported(&checkpoint, options)
 }
 
 fn embedded(session: &mut Session, ids: &[i64]) -> Vec<f32> {
@@ -85,17 +58,19 @@ fn every_step_is_what_transformers_computes() {
         let program = program(&folder, options);
         let mut session = program.session().unwrap();
         let mut heard = Vec::new();
-        for window in expected("features").chunks(16 * 16) {
+        for window in EXPECTED.floats("features").chunks(16 * 16) {
             let window = HostTensor::from_slice(vec![1, 16, 16], window).unwrap();
             heard.extend(floats(&session.run("audio_encoder", &[window.into()]).unwrap()[0]));
         }
-        let off = difference(&heard, &expected("rows"));
+        let off = difference(&heard, &EXPECTED.floats("rows"));
         assert!(off < CLOSE, "the encoder is off by {off}");
         let mut rows = embedded(&mut session, &[1, 3, 25]);
         rows.extend(heard);
         rows.extend(embedded(&mut session, &[4, 30, 31, 34]));
         let mut position = 0;
-        for (step, (wanted, token)) in expected("logits").chunks(48).zip(tokens()).enumerate() {
+        for (step, (wanted, token)) in
+            EXPECTED.floats("logits").chunks(48).zip(EXPECTED.integers("tokens")).enumerate()
+        {
             let count = rows.len() / WIDTH;
             let at: Value = match is_number {
                 true => Value::Int(position as i64),

@@ -2,43 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
-use std::path::{Path, PathBuf};
+mod speech;
 
-use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
+use pteron_checkpoint::{Checkpoint, ExportOptions};
 use pteron_models::Quantization;
-use pteron_runtime::{Options, Program, Value};
-use pteron_tensor::{Bytes, DType, HostTensor};
-use safetensors::SafeTensors;
+use pteron_runtime::Value;
+use pteron_tensor::{DType, HostTensor};
+use speech::{Expected, data, difference, exported, floats};
 
-const EXPECTED: &[u8] = include_bytes!("data/whisper_expected.safetensors");
+const EXPECTED: Expected = Expected(include_bytes!("data/whisper_expected.safetensors"));
 const CLOSE: f32 = 1e-4;
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-fn expected(name: &str) -> Vec<f32> {
-    let file = SafeTensors::deserialize(EXPECTED).unwrap();
-    let bytes = file.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec();
-    bytes.into_iter().map(f32::from_le_bytes).collect()
-}
-
-fn program(checkpoint: &Checkpoint, options: &ExportOptions) -> Program {
-    let export = Export::new(checkpoint, options).unwrap();
-    assert_eq!(export.remarks(), &[] as &[String]);
-    let mut bytes = Vec::new();
-    export.write(&mut bytes, &mut |_| ()).unwrap();
-    Program::load("whisper.pte", Bytes::copy_of(&bytes), &[], &Options::default()).unwrap()
-}
-
-fn floats(value: &Value) -> Vec<f32> {
-    value.to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec()
-}
-
-fn difference(made: &[f32], wanted: &[f32]) -> f32 {
-    assert_eq!(made.len(), wanted.len());
-    made.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, |most, x| if x <= most { most } else { x })
-}
 
 fn tokens(ids: &[i64], position: i64, cross: &[Value]) -> Vec<Value> {
     let mut inputs: Vec<Value> = vec![
@@ -55,14 +28,14 @@ fn every_step_is_what_transformers_computes() {
     let ids = [1i64, 17, 5, 5, 30, 2, 8];
     for source in ["whisper", "whisper.pt"] {
         let checkpoint = Checkpoint::open(&data(source)).unwrap();
-        let program = program(&checkpoint, &options);
+        let program = exported(&checkpoint, &options);
         let mut session = program.session().unwrap();
-        let features = HostTensor::from_slice(vec![1, 16, 24], &expected("features")).unwrap();
+        let features = HostTensor::from_slice(vec![1, 16, 24], &EXPECTED.floats("features")).unwrap();
         let hidden = session.run("encoder", &[features.into()]).unwrap();
-        let off = difference(&floats(&hidden[0]), &expected("hidden"));
+        let off = difference(&floats(&hidden[0]), &EXPECTED.floats("hidden"));
         assert!(off < CLOSE, "{source}: the encoder is off by {off}");
         let cross = session.run("cross_kv", &hidden).unwrap();
-        let logits = expected("logits");
+        let logits = EXPECTED.floats("logits");
         for (at, (id, wanted)) in ids.iter().zip(logits.chunks(64)).enumerate() {
             let given = session.run("decoder", &tokens(&[*id], at as i64, &cross)).unwrap();
             let off = difference(&floats(&given[0]), wanted);
@@ -78,9 +51,9 @@ fn every_step_is_what_transformers_computes() {
 #[test]
 fn heads_that_follow_the_sound_look_where_transformers_has_them_look() {
     let options = ExportOptions { activations: DType::F32, ..ExportOptions::default() };
-    let program = program(&Checkpoint::open(&data("whisper")).unwrap(), &options);
+    let program = exported(&Checkpoint::open(&data("whisper")).unwrap(), &options);
     let mut session = program.session().unwrap();
-    let features = HostTensor::from_slice(vec![1, 16, 24], &expected("features")).unwrap();
+    let features = HostTensor::from_slice(vec![1, 16, 24], &EXPECTED.floats("features")).unwrap();
     let hidden = session.run("encoder", &[features.into()]).unwrap();
     let cross = session.run("cross_kv", &hidden).unwrap();
     let scores = session.run("alignment", &tokens(&[1, 17, 5, 5, 30, 2, 8], 0, &cross)).unwrap();
@@ -93,7 +66,7 @@ fn heads_that_follow_the_sound_look_where_transformers_has_them_look() {
         .iter()
         .flat_map(|head| floats(head).chunks(12).flat_map(softmax).collect::<Vec<_>>())
         .collect();
-    let off = difference(&weights, &expected("weights"));
+    let off = difference(&weights, &EXPECTED.floats("weights"));
     assert!(off < CLOSE, "off by {off}");
 }
 
@@ -103,16 +76,16 @@ fn both_forms_give_the_same_program_in_eight_bits() {
         Quantization { scheme: Some("8w".parse().unwrap()), group: Some(32), ..Quantization::default() };
     let options = ExportOptions { activations: DType::F32, quantization, ..ExportOptions::default() };
     let logits = |source: &str| {
-        let program = program(&Checkpoint::open(&data(source)).unwrap(), &options);
+        let program = exported(&Checkpoint::open(&data(source)).unwrap(), &options);
         let mut session = program.session().unwrap();
-        let features = HostTensor::from_slice(vec![1, 16, 24], &expected("features")).unwrap();
+        let features = HostTensor::from_slice(vec![1, 16, 24], &EXPECTED.floats("features")).unwrap();
         let hidden = session.run("encoder", &[features.into()]).unwrap();
         let cross = session.run("cross_kv", &hidden).unwrap();
         floats(&session.run("decoder", &tokens(&[1, 17, 5], 0, &cross)).unwrap()[0])
     };
     let (folder, file) = (logits("whisper"), logits("whisper.pt"));
     assert_eq!(folder, file);
-    let wanted = &expected("logits")[2 * 64..3 * 64];
+    let wanted = &EXPECTED.floats("logits")[2 * 64..3 * 64];
     let size = wanted.iter().map(|x| x.abs()).fold(0.0, f32::max);
     assert!(difference(&folder, wanted) < 0.05 * size);
 }

@@ -44,8 +44,9 @@ pub(crate) struct Engine {
     /// change with the load; many sessions at once are slower so
     #[arg(long, hide_short_help = true)]
     batch_invariant: bool,
-    /// Where weights live: in the mapped file (map), there but locked (lock), or in memory in large pages (copy), which
-    /// is fastest once it is made; auto copies files of up to 4 GiB that fit into the free memory twice, and maps others
+    /// Where weights live: in the mapped file (map), there but locked (lock), in memory in large pages (copy), or there in
+    /// the order that many rows at once are read in (arrange: short prompts and many sessions); auto copies files of up to
+    /// 4 GiB that fit into the free memory twice, arranges them for many sessions, and maps others
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     load: Place,
     /// What a program may take: all that the machine has, for a model of yours (own), or little, so that a file of unknown

@@ -55,8 +55,8 @@ pub enum GgufError {
     },
     /// A type whose blocks are not read.
     #[error(
-        "tensor {name}: blocks of type {ty} are not read; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K to \
-         Q6_K are: take another quantisation of the model"
+        "tensor {name}: blocks of type {ty} are not read; F32, F16, BF16, Q1_0 to Q8_0, Q2_K to Q6_K, TQ1_0, TQ2_0, IQ1 to \
+         IQ4, MXFP4 and NVFP4 are: take another quantisation of the model"
     )]
     UnsupportedTensorType {
         /// The tensor.

@@ -98,7 +98,7 @@ pub struct TensorType(&'static Row);
 #[derive(PartialEq, Eq)]
 struct Row(u32, &'static str, usize, usize);
 
-/// Every type that ggml has or had with a layout of its own. Most cannot be decoded, but all can be walked over.
+/// Every type that ggml has or had with a layout of its own. Some cannot be decoded, but all can be walked over.
 const TYPES: &[Row] = &[
     Row(0, "F32", 1, 4),
     Row(1, "F16", 1, 2),
@@ -134,6 +134,7 @@ const TYPES: &[Row] = &[
     Row(39, "MXFP4", 32, 17),
     Row(40, "NVFP4", 64, 36),
     Row(41, "Q1_0", 128, 18),
+    Row(42, "Q2_0", 64, 18),
 ];
 
 impl TensorType {
@@ -190,6 +191,21 @@ impl TensorType {
             "Q4_K" => BlockFormat::Q4K,
             "Q5_K" => BlockFormat::Q5K,
             "Q6_K" => BlockFormat::Q6K,
+            "Q1_0" => BlockFormat::Q1_0,
+            "Q2_0" => BlockFormat::Q2_0,
+            "TQ1_0" => BlockFormat::TQ1_0,
+            "TQ2_0" => BlockFormat::TQ2_0,
+            "IQ1_S" => BlockFormat::IQ1_S,
+            "IQ1_M" => BlockFormat::IQ1_M,
+            "IQ2_XXS" => BlockFormat::IQ2_XXS,
+            "IQ2_XS" => BlockFormat::IQ2_XS,
+            "IQ2_S" => BlockFormat::IQ2_S,
+            "IQ3_XXS" => BlockFormat::IQ3_XXS,
+            "IQ3_S" => BlockFormat::IQ3_S,
+            "IQ4_NL" => BlockFormat::IQ4_NL,
+            "IQ4_XS" => BlockFormat::IQ4_XS,
+            "MXFP4" => BlockFormat::MXFP4,
+            "NVFP4" => BlockFormat::NVFP4,
             _ => return None,
         })
     }

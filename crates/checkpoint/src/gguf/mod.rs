@@ -11,6 +11,14 @@
 //! | Q4_K, Q5_K | 4 and 5 bits, groups of 32 | f32, with biases |
 //! | Q2_K | 2 bits, groups of 16 | f32, with biases |
 //! | Q3_K, Q6_K | 3 and 6 bits around the middle, groups of 16 | f32; biases follow from them at load |
+//! | Q2_0; TQ1_0, TQ2_0 | 2 bits, groups of 64; of 128 | f16, with biases |
+//! | Q1_0 | 2 bits, groups of 128 | f32, with biases |
+//! | IQ4_NL | 8 bits around the middle, groups of 32 | f16; biases follow from them at load |
+//! | IQ4_XS, IQ3_XXS, IQ2_XXS; IQ2_XS, IQ2_S | the same, groups of 32; of 16 | f32 |
+//! | MXFP4 | as they are | a power of two |
+//! | IQ3_S, IQ1_S; IQ1_M, NVFP4 | 5 bits around the middle, groups of 32; of 16 | f32 |
+//!
+//! Where levels are no even steps, codes have more bits than the file spends on a value: as many as hold every level.
 //!
 //! To read a further architecture: its rows in `names`, in `configuration` what its metadata says beyond the keys that
 //! all have, and those keys in `keys`.

@@ -10,7 +10,7 @@ use pteron_gguf::{GgufError, Tensor};
 use pteron_models::parallel::{over_rows, threads_for};
 use pteron_models::{Form, Packing, Part, Wanted, WeightError, WeightSource, encode};
 use pteron_tensor::DType;
-use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, packed};
+use pteron_tensor::quant::{BlockFormat, Groups, GroupsMut, Mode, packed};
 
 use super::names::{Family, Place, is_rope};
 use super::parts::{Found, Parts};
@@ -178,6 +178,9 @@ fn as_matrix(shape: &[usize]) -> (usize, usize) {
 
 /// The packing that holds blocks of a format without loss.
 fn held_as(format: BlockFormat) -> Option<Packing> {
+    if format == BlockFormat::MXFP4 {
+        return "mxfp4".parse().ok();
+    }
     let Groups { bits, group, is_centred, has_half_scales } = format.groups()?;
     let scales = if has_half_scales { DType::F16 } else { DType::F32 };
     Packing::affine(bits, group, !is_centred, scales).ok()
@@ -285,15 +288,23 @@ fn repacked<'b>(
     let mut codes = vec![0; columns];
     let (mut scales, mut biases) = (vec![0.0; groups], vec![0.0; groups]);
     let mut out = Vec::new();
+    if packing.scheme().mode() == Mode::MxFp4 {
+        let mut powers = vec![0; groups];
+        for blocks in rows {
+            BlockFormat::split_floats(blocks, &mut codes, &mut powers).map_err(|error| error.to_string())?;
+            match part {
+                Part::Codes => pack(&codes, packing, &mut out)?,
+                Part::Scales => out.extend(&powers),
+                Part::Biases | Part::TensorScale => {}
+            }
+        }
+        return Ok(out);
+    }
     for blocks in rows {
         let mut into = GroupsMut { codes: &mut codes, scales: &mut scales, biases: &mut biases };
         format.split(blocks, &mut into).map_err(|error| error.to_string())?;
         match part {
-            Part::Codes => {
-                let words =
-                    packed::pack(&codes, packing.scheme().bits()).map_err(|error| error.to_string())?;
-                words.iter().for_each(|word| out.extend(word.to_le_bytes()));
-            }
+            Part::Codes => pack(&codes, packing, &mut out)?,
             Part::Scales => {
                 check_biases(packing, &biases)?;
                 encode(&scales, packing.scale_dtype(), &mut out);
@@ -303,6 +314,12 @@ fn repacked<'b>(
         }
     }
     Ok(out)
+}
+
+fn pack(codes: &[u8], packing: Packing, out: &mut Vec<u8>) -> Result<(), String> {
+    let words = packed::pack(codes, packing.scheme().bits()).map_err(|error| error.to_string())?;
+    words.iter().for_each(|word| out.extend(word.to_le_bytes()));
+    Ok(())
 }
 
 /// Biases that follow from f16 scales are made in f16 when the program is loaded; scales of no sane size would turn them

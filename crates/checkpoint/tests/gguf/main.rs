@@ -88,6 +88,7 @@ fn dequantised(weights: &dyn WeightSource, name: &str, shape: [usize; 2], packin
     let floats = |bytes: Vec<u8>| -> Vec<f32> {
         match packing.scale_dtype() {
             DType::F16 => bytes.chunks(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+            DType::U8 => bytes.iter().map(|&byte| packing.scheme().scale(byte)).collect(),
             _ => bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
         }
     };
@@ -249,10 +250,10 @@ fn what_cannot_be_built_is_named() {
         assert!(error.contains(name), "{error}");
     }
     let mut other = without(&sound, &["blk.0.ffn_up.weight"]);
-    let ty = TensorType::from_name("IQ2_XXS").unwrap();
-    other.tensor("blk.0.ffn_up.weight", &[INNER, HIDDEN], ty, vec![0; INNER * 66]).unwrap();
+    let ty = TensorType::from_name("Q8_K").unwrap();
+    other.tensor("blk.0.ffn_up.weight", &[INNER, HIDDEN], ty, vec![0; INNER * 292]).unwrap();
     let error = problem(&other);
-    assert!(error.contains("IQ2_XXS") && error.contains("blk.0.ffn_up.weight"), "{error}");
+    assert!(error.contains("Q8_K") && error.contains("blk.0.ffn_up.weight"), "{error}");
 }
 
 #[test]

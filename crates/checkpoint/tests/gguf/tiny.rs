@@ -14,7 +14,7 @@ pub(crate) const KV_HEADS: usize = 2;
 pub(crate) const INNER: usize = 256;
 
 /// The types of blocks, and where each keeps its f16 scales.
-pub(crate) const TYPES: [(&str, &[usize]); 13] = [
+pub(crate) const TYPES: [(&str, &[usize]); 28] = [
     ("F32", &[]),
     ("F16", &[]),
     ("BF16", &[]),
@@ -28,6 +28,21 @@ pub(crate) const TYPES: [(&str, &[usize]); 13] = [
     ("Q4_K", &[0, 2]),
     ("Q5_K", &[0, 2]),
     ("Q6_K", &[208]),
+    ("Q1_0", &[0]),
+    ("Q2_0", &[0]),
+    ("TQ1_0", &[52]),
+    ("TQ2_0", &[64]),
+    ("IQ1_S", &[0]),
+    ("IQ1_M", &[]),
+    ("IQ2_XXS", &[0]),
+    ("IQ2_XS", &[0]),
+    ("IQ2_S", &[0]),
+    ("IQ3_XXS", &[0]),
+    ("IQ3_S", &[0]),
+    ("IQ4_NL", &[0]),
+    ("IQ4_XS", &[0]),
+    ("MXFP4", &[]),
+    ("NVFP4", &[]),
 ];
 
 /// A plain generator: the same numbers for the same seed.
@@ -60,6 +75,19 @@ fn blocks(ty: TensorType, scales: &[usize], elements: usize, noise: &mut Noise) 
                 for &at in scales {
                     let scale = f16::from_f32(size * noise.unit()).to_le_bytes();
                     block[at..at + 2].copy_from_slice(&scale);
+                }
+                match ty.name() {
+                    // The exponent of a small power of two.
+                    "MXFP4" => block[0] = 118 + block[0] % 4,
+                    "NVFP4" => block[..4].iter_mut().for_each(|scale| *scale = 16 + *scale % 16),
+                    // An f16 in the upper nibbles of four words.
+                    "IQ1_M" => {
+                        let scale = f16::from_f32(0.01).to_bits();
+                        for (i, at) in [49, 51, 53, 55].into_iter().enumerate() {
+                            block[at] = block[at] & 15 | ((scale >> (4 * i) & 15) << 4) as u8;
+                        }
+                    }
+                    _ => {}
                 }
             }
             bytes

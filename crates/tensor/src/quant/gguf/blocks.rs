@@ -1,6 +1,6 @@
 //! One function a format: a block as groups of codes with their scales and biases. Blocks have their format's length.
 
-use super::{BlockFormat, GroupsMut};
+use super::{BlockFormat, GroupsMut, looked_up};
 use half::f16;
 
 pub(super) fn split(format: BlockFormat, block: &[u8], out: GroupsMut<'_>) {
@@ -17,10 +17,25 @@ pub(super) fn split(format: BlockFormat, block: &[u8], out: GroupsMut<'_>) {
         BlockFormat::Q4K => q4_k(block, out),
         BlockFormat::Q5K => q5_k(block, out),
         BlockFormat::Q6K => q6_k(block, out),
+        BlockFormat::TQ1_0 => tq1_0(block, out),
+        BlockFormat::TQ2_0 => tq2_0(block, out),
+        BlockFormat::Q1_0 => q1_0(block, out),
+        BlockFormat::Q2_0 => q2_0(block, out),
+        BlockFormat::IQ4_NL => looked_up::iq4_nl(block, out),
+        BlockFormat::IQ4_XS => looked_up::iq4_xs(block, out),
+        BlockFormat::IQ2_XXS => looked_up::iq2_xxs(block, out),
+        BlockFormat::IQ2_XS => looked_up::iq2_xs(block, out),
+        BlockFormat::IQ2_S => looked_up::iq2_s(block, out),
+        BlockFormat::IQ3_XXS => looked_up::iq3_xxs(block, out),
+        BlockFormat::IQ3_S => looked_up::iq3_s(block, out),
+        BlockFormat::IQ1_S => looked_up::iq1_s(block, out),
+        BlockFormat::IQ1_M => looked_up::iq1_m(block, out),
+        BlockFormat::MXFP4 => looked_up::mxfp4(block, out),
+        BlockFormat::NVFP4 => looked_up::nvfp4(block, out),
     }
 }
 
-fn half_at(block: &[u8], at: usize) -> f32 {
+pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
@@ -30,16 +45,21 @@ fn centred(block: &[u8], zero: f32) -> (f32, f32) {
     (scale, -zero * scale)
 }
 
-fn set(out: &mut GroupsMut<'_>, group: usize, (scale, bias): (f32, f32)) {
+pub(super) fn set(out: &mut GroupsMut<'_>, group: usize, (scale, bias): (f32, f32)) {
     out.scales[group] = scale;
     out.biases[group] = bias;
 }
 
-/// Sixteen bytes at `at`: low nibbles are the first half of the block, high nibbles the second.
+/// Sixteen bytes at `at`.
 fn q4(block: &[u8], at: usize, scale: (f32, f32), mut out: GroupsMut<'_>) {
     set(&mut out, 0, scale);
-    let (low, high) = out.codes.split_at_mut(16);
-    for ((byte, low), high) in block[at..].iter().zip(low).zip(high) {
+    nibbles(&block[at..], out.codes);
+}
+
+/// Low nibbles are the first half of the codes, high nibbles the second.
+pub(super) fn nibbles(bytes: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes.split_at_mut(codes.len() / 2);
+    for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
         (*low, *high) = (byte & 15, byte >> 4);
     }
 }
@@ -155,5 +175,52 @@ fn q6_k(block: &[u8], mut out: GroupsMut<'_>) {
         for ((code, low), high) in out.codes[g * 16..][..16].iter_mut().zip(low).zip(high) {
             *code = low >> (4 * (r / 2)) & 15 | (high >> (2 * r) & 3) << 4;
         }
+    }
+}
+
+/// Digits of -1, 0 and 1: a byte is a fraction of 256 whose digits to the base of 3 come out one after the other. 32 bytes hold
+/// 5 rows of 32, 16 bytes 5 rows of 16, 4 bytes 4 rows of 4; f16 scale.
+fn tq1_0(block: &[u8], mut out: GroupsMut<'_>) {
+    ternary(half_at(block, 52), &mut out);
+    let mut codes = out.codes.iter_mut();
+    for (bytes, digits) in [(&block[..32], 5), (&block[32..48], 5), (&block[48..52], 4)] {
+        for power in [1u8, 3, 9, 27, 81].into_iter().take(digits) {
+            for (byte, code) in bytes.iter().zip(&mut codes) {
+                *code = ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8;
+            }
+        }
+    }
+}
+
+/// Two halves of 128 values, each 4 rows of 32 in pairs of bits, one above the other; f16 scale.
+fn tq2_0(block: &[u8], mut out: GroupsMut<'_>) {
+    ternary(half_at(block, 64), &mut out);
+    for (row, codes) in out.codes.chunks_exact_mut(32).enumerate() {
+        for (code, byte) in codes.iter_mut().zip(&block[row / 4 * 32..]) {
+            *code = byte >> (row % 4 * 2) & 3;
+        }
+    }
+}
+
+/// One scale for all, with which the code 1 stands for 0.
+fn ternary(scale: f32, out: &mut GroupsMut<'_>) {
+    out.scales.fill(scale);
+    out.biases.fill(-scale);
+}
+
+/// f16 scale and pairs of bits, one behind the other.
+fn q2_0(block: &[u8], mut out: GroupsMut<'_>) {
+    ternary(half_at(block, 0), &mut out);
+    for (at, code) in out.codes.iter_mut().enumerate() {
+        *code = block[2 + at / 4] >> (at % 4 * 2) & 3;
+    }
+}
+
+/// f16 scale and a bit a value: minus or plus.
+fn q1_0(block: &[u8], mut out: GroupsMut<'_>) {
+    let scale = half_at(block, 0);
+    set(&mut out, 0, (2.0 * scale, -scale));
+    for (at, code) in out.codes.iter_mut().enumerate() {
+        *code = block[2 + at / 8] >> (at % 8) & 1;
     }
 }

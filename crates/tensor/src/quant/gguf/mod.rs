@@ -7,6 +7,8 @@
 //! nothing is rounded on the way but the last sum, exactly where the format's own arithmetic rounds.
 
 mod blocks;
+mod grids;
+mod looked_up;
 
 use super::{QuantError, expect_length};
 use half::{bf16, f16};
@@ -44,12 +46,42 @@ pub enum BlockFormat {
     Q5K,
     /// 6 bits, sixteen groups of 16 with 8-bit scales.
     Q6K,
+    /// Five digits of -1, 0 and 1 a byte.
+    TQ1_0,
+    /// Four of them a byte, 2 bits each.
+    TQ2_0,
+    /// Sixteen levels that lie closer around zero, groups of 32.
+    IQ4_NL,
+    /// The same, eight groups of 32 with 6-bit scales.
+    IQ4_XS,
+    /// Eight values a byte from a list of 256, signs with an even number of minuses.
+    IQ2_XXS,
+    /// Eight values by 9 bits from a list of 512, groups of 16.
+    IQ2_XS,
+    /// Eight values by 10 bits from a list of 1024 and a byte of signs, groups of 16.
+    IQ2_S,
+    /// Four values a byte from a list of 256, signs with an even number of minuses.
+    IQ3_XXS,
+    /// Four values by 9 bits from a list of 512 and signs, groups of 32.
+    IQ3_S,
+    /// Eight values of -1, 0 and 1 by 11 bits from a list of 2048, moved by an eighth, groups of 32.
+    IQ1_S,
+    /// The same with a direction for every eight values, groups of 16.
+    IQ1_M,
+    /// 4-bit floats, groups of 32 with a power of two.
+    MXFP4,
+    /// 4-bit floats, groups of 16 with an 8-bit float.
+    NVFP4,
+    /// A sign a value, groups of 128.
+    Q1_0,
+    /// 2 bits around 1, groups of 64.
+    Q2_0,
 }
 
 /// What a format's blocks are as groups of codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// Bits of a code.
+    /// Bits of a code, which may be more than the file spends on a value.
     pub bits: u32,
     /// Values that share a scale.
     pub group: usize,
@@ -86,6 +118,20 @@ impl BlockFormat {
             BlockFormat::Q4K => 144,
             BlockFormat::Q5K => 176,
             BlockFormat::Q6K => 210,
+            BlockFormat::TQ1_0 => 54,
+            BlockFormat::TQ2_0 => 66,
+            BlockFormat::IQ4_NL => 18,
+            BlockFormat::IQ4_XS => 136,
+            BlockFormat::IQ2_XXS => 66,
+            BlockFormat::IQ2_XS => 74,
+            BlockFormat::IQ2_S => 82,
+            BlockFormat::IQ3_XXS => 98,
+            BlockFormat::IQ3_S => 110,
+            BlockFormat::IQ1_S => 50,
+            BlockFormat::IQ1_M => 56,
+            BlockFormat::MXFP4 => 17,
+            BlockFormat::NVFP4 => 36,
+            BlockFormat::Q1_0 | BlockFormat::Q2_0 => 18,
         }
     }
 
@@ -97,7 +143,11 @@ impl BlockFormat {
             | BlockFormat::Q4_1
             | BlockFormat::Q5_0
             | BlockFormat::Q5_1
-            | BlockFormat::Q8_0 => 32,
+            | BlockFormat::Q8_0
+            | BlockFormat::IQ4_NL
+            | BlockFormat::MXFP4 => 32,
+            BlockFormat::NVFP4 | BlockFormat::Q2_0 => 64,
+            BlockFormat::Q1_0 => 128,
             _ => SUPER,
         }
     }
@@ -116,6 +166,15 @@ impl BlockFormat {
             BlockFormat::Q4K => (4, 32, false, false),
             BlockFormat::Q5K => (5, 32, false, false),
             BlockFormat::Q6K => (6, 16, true, false),
+            BlockFormat::TQ1_0 | BlockFormat::TQ2_0 => (2, 128, false, true),
+            // Levels that are no even steps, in as many bits as the steps between them take.
+            BlockFormat::IQ4_NL => (8, 32, true, true),
+            BlockFormat::IQ4_XS | BlockFormat::IQ2_XXS | BlockFormat::IQ3_XXS => (8, 32, true, false),
+            BlockFormat::IQ2_XS | BlockFormat::IQ2_S => (8, 16, true, false),
+            BlockFormat::IQ3_S | BlockFormat::IQ1_S | BlockFormat::MXFP4 => (5, 32, true, false),
+            BlockFormat::IQ1_M | BlockFormat::NVFP4 => (5, 16, true, false),
+            BlockFormat::Q1_0 => (2, 128, false, false),
+            BlockFormat::Q2_0 => (2, 64, false, true),
         };
         Some(Groups { bits, group, is_centred, has_half_scales })
     }
@@ -146,6 +205,19 @@ impl BlockFormat {
                     biases: &mut into.biases[i * groups..][..groups],
                 },
             );
+        }
+        Ok(())
+    }
+
+    /// Takes a row of MXFP4 apart as MLX has it: a 4-bit float a value, and the byte of a power of two a group.
+    pub fn split_floats(row: &[u8], codes: &mut [u8], powers: &mut [u8]) -> Result<(), QuantError> {
+        let format = BlockFormat::MXFP4;
+        expect_length("bytes", row.len(), format.row_bytes(codes.len())?)?;
+        expect_length("powers", powers.len(), codes.len() / format.block_len())?;
+        let blocks = row.chunks_exact(format.block_bytes()).zip(codes.chunks_exact_mut(format.block_len()));
+        for ((block, codes), power) in blocks.zip(powers) {
+            *power = block[0];
+            blocks::nibbles(&block[1..], codes);
         }
         Ok(())
     }

@@ -80,6 +80,50 @@ fn a_model_with_an_adapter_is_the_model_that_it_was_added_to() {
 }
 
 #[test]
+fn magnitudes_set_the_lengths_of_rows() {
+    let (mut tensors, added) = adapter(ALPHA / RANK as f32);
+    let magnitudes: BTreeMap<String, Vec<f32>> = MODULES
+        .into_iter()
+        .map(|(module, rows, _)| {
+            let lengths = numbers(70, rows).iter().map(|x| 1.0 + x.abs()).collect();
+            (format!("{module}.weight"), lengths)
+        })
+        .collect();
+    for (module, rows, _) in MODULES {
+        let lengths = &magnitudes[&format!("{module}.weight")];
+        let name = format!("base_model.model.{module}.lora_magnitude_vector");
+        tensors.insert(name, floats(Dtype::F32, &[rows], lengths));
+    }
+    let merged = llama(Dtype::F32, |name, _, values| {
+        let Some(added) = added.get(name) else { return values };
+        let sum: Vec<f32> = values.iter().zip(added).map(|(value, added)| value + added).collect();
+        let (lengths, columns) = (&magnitudes[name], sum.len() / magnitudes[name].len());
+        let rows = sum.chunks(columns).zip(lengths);
+        rows.flat_map(|(row, length)| {
+            let own = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+            row.iter().map(move |x| x * length / own).collect::<Vec<f32>>()
+        })
+        .collect()
+    });
+    let wanted = logits(folder(&llama_config(), &merged).path());
+    let model = folder(&llama_config(), &plain_llama());
+    let mut config = config();
+    config["use_dora"] = json!(true);
+    let made = written(&config, &tensors);
+    let checkpoint = Checkpoint::open_adapted(model.path(), made.path()).unwrap();
+    let mut bytes = Vec::new();
+    Export::new(&checkpoint, &options()).unwrap().write(&mut bytes, &mut |_| ()).unwrap();
+    assert_close(&logits_of(Bytes::copy_of(&bytes)), &wanted, "with magnitudes");
+    // Magnitudes and what the configuration says of them go together.
+    let error = refusal(&self::config(), &tensors);
+    assert!(error.contains("does not say `use_dora`"), "{error}");
+    let name = format!("base_model.model.{}.lora_magnitude_vector", MODULES[0].0);
+    tensors.insert(name, floats(Dtype::F32, &[HIDDEN - 1], &[1.0; HIDDEN - 1]));
+    let error = refusal(&config, &tensors);
+    assert!(error.contains("lora_magnitude_vector [63] is not of 64 rows"), "{error}");
+}
+
+#[test]
 fn an_adapter_for_another_model_is_refused_with_all_that_does_not_fit() {
     let (mut tensors, _) = adapter(1.0);
     tensors.insert(
@@ -111,7 +155,8 @@ fn an_adapter_for_another_model_is_refused_with_all_that_does_not_fit() {
 fn what_an_adapter_asks_for_beyond_a_product_is_named() {
     let (tensors, _) = adapter(1.0);
     for (key, value, said) in [
-        ("use_dora", json!(true), "`use_dora`"),
+        ("use_dora", json!(true), "no lora_magnitude_vector"),
+        ("lora_bias", json!(true), "`lora_bias`"),
         ("peft_type", json!("IA3"), "type IA3"),
         ("modules_to_save", json!(["lm_head"]), "modules_to_save"),
         ("bias", json!("all"), "`bias`"),

@@ -27,6 +27,13 @@ fn turned<T: Copy>(rows: usize, columns: usize, list: &[T]) -> Vec<T> {
         .collect()
 }
 
+/// Codes one behind the other, whatever words they begin and end in.
+fn streamed(bits: u32, codes: &[u32]) -> Vec<u32> {
+    let bit = |at: usize| codes[at / bits as usize] >> (at % bits as usize) & 1;
+    let all: Vec<u32> = (0..codes.len() * bits as usize).map(bit).collect();
+    all.chunks(32).map(|word| word.iter().rev().fold(0, |word, bit| word << 1 | bit)).collect()
+}
+
 /// Codes side by side in words along a list; `order` says which code stands at each place.
 fn packed_words(bits: u32, codes: &[u32], order: &[usize]) -> Vec<u32> {
     let word = |codes: &[u32]| {
@@ -92,16 +99,15 @@ fn check(block: &Json, what: &str, pack: impl Fn(usize, &[usize]) -> (Parts, Vec
 
 fn gptq(numbers: &Numbers, bits: u32, less: u32, order: Option<Vec<u32>>) -> Parts {
     let (rows, columns, groups) = (numbers.rows, numbers.columns, numbers.groups());
-    let per_word = 32 / bits as usize;
     // Words run down the inputs, side by side for every output.
-    let by_row: Vec<u32> =
-        numbers.codes.chunks(columns).flat_map(|row| packed_words(bits, row, &in_order(bits))).collect();
+    let by_row: Vec<u32> = numbers.codes.chunks(columns).flat_map(|row| streamed(bits, row)).collect();
+    let words_of = |codes: usize| codes * bits as usize / 32;
     let mask = (1u32 << bits) - 1;
     let zeros: Vec<u32> =
         turned(rows, groups, &numbers.zeros).iter().map(|&zero| zero.wrapping_sub(less) & mask).collect();
     let mut parts = vec![
-        ("qweight", words(&[columns / per_word, rows], &turned(rows, columns / per_word, &by_row))),
-        ("qzeros", words(&[groups, rows / per_word], &packed_words(bits, &zeros, &in_order(bits)))),
+        ("qweight", words(&[words_of(columns), rows], &turned(rows, words_of(columns), &by_row))),
+        ("qzeros", words(&[groups, words_of(rows)], &streamed(bits, &zeros))),
         ("scales", floats(Dtype::F16, &[groups, rows], &turned(rows, groups, &numbers.scales))),
     ];
     let plain = || (0..columns as u32).map(|column| column / GROUP as u32).collect();
@@ -111,9 +117,14 @@ fn gptq(numbers: &Numbers, bits: u32, less: u32, order: Option<Vec<u32>>) -> Par
 
 #[test]
 fn gptq_numbers_mean_what_they_say() {
-    for (bits, symmetric, form) in
-        [(4, true, "gptq"), (4, false, "gptq"), (8, false, "gptq_v2"), (2, false, "gptq")]
-    {
+    for (bits, symmetric, form) in [
+        (4, true, "gptq"),
+        (4, false, "gptq"),
+        (8, false, "gptq_v2"),
+        (2, false, "gptq"),
+        (3, false, "gptq"),
+        (3, true, "gptq_v2"),
+    ] {
         let block =
             json!({"quant_method": "gptq", "bits": bits, "group_size": GROUP, "checkpoint_format": form});
         check(&block, &format!("{bits} bits, symmetric {symmetric}, {form}"), |seed, shape| {

@@ -1,5 +1,6 @@
 //! An adapter (LoRA) over the weights of a folder: two thin matrices for some modules, whose product, scaled, is added to what the
-//! files hold. It is applied as weights are read, so that what is exported is one model.
+//! files hold; with magnitudes (DoRA), the rows of the sum are then brought to those lengths. It is applied as weights are read, so that
+//! what is exported is one model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -32,7 +33,20 @@ struct Factor {
     down: Vec<f32>,
     /// `[rows, rank]`.
     up: Vec<f32>,
+    /// What each row of the sum is multiplied with.
+    stretch: Option<Vec<f32>>,
 }
+
+/// The ends of the names of what a module has: the two matrices, and magnitudes.
+const PARTS: [(&str, usize); 7] = [
+    (".lora_A.weight", 0),
+    (".lora_B.weight", 1),
+    (".lora_A.default.weight", 0),
+    (".lora_B.default.weight", 1),
+    (".lora_magnitude_vector", 2),
+    (".lora_magnitude_vector.weight", 2),
+    (".lora_magnitude_vector.default.weight", 2),
+];
 
 impl Adapter {
     /// Reads an adapter for a model whose weights are these; all that does not fit is named.
@@ -47,23 +61,19 @@ impl Adapter {
         let config = json::read(&path, LARGEST_CONFIG)?;
         check(&config).map_err(|problem| CheckpointError::configuration(&path, problem))?;
         let tensors = Tensors::open_files(folder, &[WEIGHTS.to_owned()])?;
-        let mut halves: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
+        let mut modules: BTreeMap<String, [Option<String>; 3]> = BTreeMap::new();
         let mut beyond = Vec::new();
         for name in tensors.names() {
-            let parts =
-                [".lora_A.weight", ".lora_B.weight", ".lora_A.default.weight", ".lora_B.default.weight"];
-            let part = parts.iter().position(|part| name.ends_with(part));
-            let Some((part, module)) =
-                part.and_then(|part| Some((part % 2, name.strip_suffix(parts[part])?)))
-            else {
+            let part = PARTS.iter().find_map(|(end, part)| Some((*part, name.strip_suffix(end)?)));
+            let Some((part, module)) = part else {
                 beyond.push(format!("{name}: nothing that is added to a matrix"));
                 continue;
             };
             let own = PREFIXES.iter().find_map(|prefix| module.strip_prefix(prefix)).unwrap_or(module);
-            halves.entry(format!("{own}.weight")).or_default()[part] = Some(name.to_owned());
+            modules.entry(format!("{own}.weight")).or_default()[part] = Some(name.to_owned());
         }
         let mut factors = HashMap::new();
-        for (weight, names) in halves {
+        for (weight, names) in modules {
             match factor(&tensors, model, &config, &weight, &names) {
                 Ok(factor) => drop(factors.insert(weight, factor)),
                 Err(problem) => beyond.push(problem),
@@ -88,13 +98,33 @@ impl Adapter {
     /// Adds to neighbouring elements of a weight of the files.
     pub(super) fn add(&self, stored_name: &str, elements: Range<usize>, out: &mut [f32]) {
         let Some(factor) = self.factors.get(stored_name) else { return };
-        let (columns, rank) = (factor.columns, factor.rank);
         for (element, out) in elements.zip(out) {
-            let (row, column) = (element / columns, element % columns);
-            let up = &factor.up[row * rank..(row + 1) * rank];
-            let down = factor.down[column..].iter().step_by(columns);
-            *out += up.iter().zip(down).map(|(up, down)| up * down).sum::<f32>();
+            let (row, column) = (element / factor.columns, element % factor.columns);
+            *out += factor.added(row, column);
+            if let Some(stretch) = &factor.stretch {
+                *out *= stretch[row];
+            }
         }
+    }
+}
+
+impl Factor {
+    /// What is added to an element.
+    fn added(&self, row: usize, column: usize) -> f32 {
+        let up = &self.up[row * self.rank..(row + 1) * self.rank];
+        let down = self.down[column..].iter().step_by(self.columns);
+        up.iter().zip(down).map(|(up, down)| up * down).sum()
+    }
+
+    /// What brings each row of the sum to its magnitude.
+    fn stretched_to(&self, magnitudes: &[f32], weight: &[f32]) -> Vec<f32> {
+        let rows = weight.chunks(self.columns).enumerate().zip(magnitudes);
+        rows.map(|((row, values), magnitude)| {
+            let sum = |(column, value): (usize, &f32)| f64::from(value + self.added(row, column)).powi(2);
+            let length = values.iter().enumerate().map(sum).sum::<f64>().sqrt();
+            (f64::from(*magnitude) / length) as f32
+        })
+        .collect()
     }
 }
 
@@ -104,7 +134,7 @@ fn check(config: &Value) -> Result<(), String> {
     if kind != "LORA" {
         return Err(format!("adapters of type {kind} are not read; LORA is"));
     }
-    for key in ["use_dora", "use_qalora", "lora_bias"] {
+    for key in ["use_qalora", "lora_bias"] {
         if config.get(key) == Some(&Value::Bool(true)) {
             return Err(format!("`{key}` is not supported"));
         }
@@ -149,10 +179,10 @@ fn factor(
     model: &Tensors,
     config: &Value,
     weight: &str,
-    names: &[Option<String>; 2],
+    names: &[Option<String>; 3],
 ) -> Result<Factor, String> {
     let module = weight.strip_suffix(".weight").unwrap_or(weight);
-    let [Some(down), Some(up)] = names else {
+    let [Some(down), Some(up), magnitudes] = names else {
         return Err(format!("{module} has one of lora_A and lora_B, not both"));
     };
     let of = |name: &str| tensors.get(name).ok_or_else(|| format!("{name} is missing"));
@@ -169,11 +199,31 @@ fn factor(
         ));
     }
     let scale = scale(config, module, rank)?;
-    let read = |name: &str, stored: &Stored| -> Result<Vec<f32>, String> {
+    let read = |tensors: &Tensors, name: &str, stored: &Stored| -> Result<Vec<f32>, String> {
         let bytes = tensors.read_all(name, stored).map_err(|error: WeightError| error.to_string())?;
         widen(stored.dtype, &bytes).ok_or_else(|| format!("{name} is {}", stored.dtype))
     };
-    let (mut down, up) = (read(down, down_stored)?, read(up, up_stored)?);
+    let (mut down, up) = (read(tensors, down, down_stored)?, read(tensors, up, up_stored)?);
     down.iter_mut().for_each(|value| *value *= scale);
-    Ok(Factor { columns, rank, down, up })
+    let mut factor = Factor { columns, rank, down, up, stretch: None };
+    let has_magnitudes = config.get("use_dora") == Some(&Value::Bool(true));
+    match magnitudes {
+        Some(_) if !has_magnitudes => {
+            return Err(format!("{module} has magnitudes, where {CONFIG} does not say `use_dora`"));
+        }
+        None if has_magnitudes => return Err(format!("{module} has no lora_magnitude_vector")),
+        None => {}
+        Some(name) => {
+            let stored = of(name)?;
+            if stored.shape.iter().product::<usize>() != rows {
+                return Err(format!(
+                    "{module}: lora_magnitude_vector {:?} is not of {rows} rows",
+                    stored.shape
+                ));
+            }
+            let magnitudes = read(tensors, name, stored)?;
+            factor.stretch = Some(factor.stretched_to(&magnitudes, &read(model, weight, target)?));
+        }
+    }
+    Ok(factor)
 }

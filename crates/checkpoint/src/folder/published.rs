@@ -160,7 +160,7 @@ impl Parts<'_> {
         Ok((floats, dtype, stored.shape.clone()))
     }
 
-    /// Codes in a word, where they are known: 2, 4 or 8 bits.
+    /// Codes in a word of a row: 2, 4 or 8 bits.
     fn per_word(&self, bits: u32) -> Result<usize, WeightError> {
         match bits {
             2 | 4 | 8 => Ok(32 / bits as usize),
@@ -189,9 +189,10 @@ impl Parts<'_> {
         }
         let (rows, columns) = (self.rows, self.columns);
         let bits = bits.ok_or_else(|| self.problem("the configuration does not say its bits".into()))?;
-        let per_word = self.per_word(bits)?;
-        if gptq.is_none() && bits != 4 {
-            return Err(self.problem(format!("AWQ with {bits} bits is not read; 4 are")));
+        match (gptq, bits) {
+            (Some(_), 2 | 3 | 4 | 8) | (None, 4) => {}
+            (Some(_), _) => return Err(self.problem(format!("{bits} bits are not read; 2, 3, 4 and 8 are"))),
+            (None, _) => return Err(self.problem(format!("AWQ with {bits} bits is not read; 4 are"))),
         }
         let (scales, scale_dtype, scale_shape) = self.floats("scales")?;
         let groups = scale_shape.first().copied().unwrap_or(0);
@@ -202,33 +203,36 @@ impl Parts<'_> {
             return Err(self.problem(problem));
         }
         let (mask, half) = ((1u32 << bits) - 1, 1i32 << (bits - 1));
-        let code = |word: u32, at: usize| (word >> (bits as usize * at)) & mask;
-        // Of a word of outputs, the place of each.
-        let place = |output: usize| match gptq {
-            Some(_) => output % per_word,
-            None => AWQ_ORDER.iter().position(|&of| of == output % per_word).unwrap_or(0),
+        let words_of = |codes: usize| (codes * bits as usize).div_ceil(32);
+        // A code of a list of words; one of three bits may begin in a word and end in the next.
+        let code = |at: usize, word: &dyn Fn(usize) -> u32| {
+            let (first, shift) = (at * bits as usize / 32, at * bits as usize % 32);
+            let behind = if shift + bits as usize > 32 { word(first + 1) } else { 0 };
+            ((u64::from(behind) << 32 | u64::from(word(first))) >> shift) as u32 & mask
         };
-        let mut numbers;
-        if gptq.is_some() {
-            let words = self.words("qweight", &[columns.div_ceil(per_word), rows])?;
-            numbers = vec![0i8; rows * columns];
-            for (column, row) in (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row))) {
-                let word = words[column / per_word * rows + row];
-                numbers[row * columns + column] = (code(word, column % per_word) as i32 - half) as i8;
-            }
-        } else {
-            let words = self.words("qweight", &[columns, rows.div_ceil(per_word)])?;
-            numbers = vec![0i8; rows * columns];
-            for (column, row) in (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row))) {
-                let word = words[column * rows.div_ceil(per_word) + row / per_word];
-                numbers[row * columns + column] = (code(word, place(row)) as i32 - half) as i8;
-            }
+        // The place of an output among those of a list.
+        let place = |output: usize| match gptq {
+            Some(_) => output,
+            None => output - output % 8 + AWQ_ORDER.iter().position(|&of| of == output % 8).unwrap_or(0),
+        };
+        let of_outputs = words_of(rows.next_multiple_of(if gptq.is_some() { 1 } else { 8 }));
+        let words = match gptq {
+            Some(_) => self.words("qweight", &[words_of(columns), rows])?,
+            None => self.words("qweight", &[columns, of_outputs])?,
+        };
+        let mut numbers = vec![0i8; rows * columns];
+        for (column, row) in (0..columns).flat_map(|column| (0..rows).map(move |row| (column, row))) {
+            let code = match gptq {
+                Some(_) => code(column, &|at| words[at * rows + row]),
+                None => code(place(row), &|at| words[column * of_outputs + at]),
+            };
+            numbers[row * columns + column] = (code as i32 - half) as i8;
         }
-        let words = self.words("qzeros", &[groups, rows.div_ceil(per_word)])?;
+        let words = self.words("qzeros", &[groups, of_outputs])?;
         let less = u32::from(gptq == Some(true));
         let zeros = (0..groups * rows).map(|at| {
-            let word = words[at / rows * rows.div_ceil(per_word) + at % rows / per_word];
-            (((code(word, place(at % rows)) + less) & mask) as i32 - half) as f32
+            let code = code(place(at % rows), &|word| words[at / rows * of_outputs + word]);
+            (((code + less) & mask) as i32 - half) as f32
         });
         let zeros: Vec<f32> = zeros.collect();
         let group = columns / groups;

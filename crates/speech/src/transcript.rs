@@ -2,6 +2,7 @@
 //! the field give it.
 
 use crate::segment::Segment;
+use crate::whisper::fallback::{Measures, compression};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -78,6 +79,10 @@ impl Transcript {
             let words = segment.words.iter().map(|word| {
                 json!({"word": word.text, "start": hundredths(word.start), "end": hundredths(word.end)})
             });
+            // Readers of this form expect numbers, also of models that tell none.
+            let untold =
+                || Measures { compression: compression(&segment.text), log_probability: 0.0, no_speech: 0.0 };
+            let measures = segment.measures.unwrap_or_else(untold);
             json!({
                 "words": words.collect::<Vec<_>>(),
                 "id": id,
@@ -86,9 +91,9 @@ impl Transcript {
                 "text": segment.text,
                 "tokens": segment.tokens,
                 "temperature": segment.temperature,
-                "avg_logprob": segment.measures.map(|measures| measures.log_probability),
-                "compression_ratio": segment.measures.map(|measures| measures.compression),
-                "no_speech_prob": segment.measures.map(|measures| measures.no_speech),
+                "avg_logprob": measures.log_probability,
+                "compression_ratio": measures.compression,
+                "no_speech_prob": measures.no_speech,
             })
         });
         json!({
@@ -151,7 +156,6 @@ fn time(seconds: f64, point: char) -> String {
 mod tests {
     use super::*;
     use crate::segment::Word;
-    use crate::whisper::fallback::Measures;
 
     fn transcript() -> Transcript {
         let measures = Measures { compression: 1.25, log_probability: -0.5, no_speech: 0.0 };
@@ -195,6 +199,17 @@ mod tests {
         let json: Value = serde_json::from_str(&transcript.render(Format::Json)).unwrap();
         assert_eq!((&json["text"], &json["language"]), (&json!("Ask not what --> is\tit?"), &json!("en")));
         assert_eq!((&json["segments"][1]["start"], &json["duration"]), (&json!(3661.23), &json!(3725.5)));
+    }
+
+    #[test]
+    fn models_that_tell_nothing_of_a_text_give_numbers_too() {
+        let mut transcript = transcript();
+        transcript.segments[0].measures = None;
+        let json: Value = serde_json::from_str(&transcript.render(Format::Json)).unwrap();
+        let [told, untold] = [&json["segments"][1], &json["segments"][0]];
+        assert_eq!(told["avg_logprob"], json!(-0.5));
+        assert_eq!((&untold["avg_logprob"], &untold["no_speech_prob"]), (&json!(0.0), &json!(0.0)));
+        assert!(untold["compression_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0 && ratio < 1.25));
     }
 
     #[test]

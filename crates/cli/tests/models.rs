@@ -144,8 +144,8 @@ fn doctor_says_what_would_run_and_whether_it_fits() {
     let backends = report["backends"].as_array().unwrap();
     let taken: Vec<&Value> = backends.iter().filter(|row| row["taken"] == true).collect();
     assert_eq!(taken.len(), 1);
-    let cuda = backends.iter().find(|row| row["name"] == "cuda").unwrap();
-    assert_eq!((&cuda["present"], &cuda["why"]), (&Value::Bool(false), &"not in this binary".into()));
+    let mlx = backends.iter().find(|row| row["name"] == "mlx").unwrap();
+    assert_eq!((&mlx["present"], &mlx["why"]), (&Value::Bool(false), &"not in this binary".into()));
     assert!(report["machine"]["paths"].as_array().unwrap().contains(&"scalar".into()));
     assert_eq!(report["model"], Value::Null);
     let named = json(&folder, &["doctor", "--json", "--backend", "reference"]);

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use std::sync::Arc;
 
 /// The order in which a backend is chosen when nobody names one: fastest first.
-pub const ORDER: [&str; 5] = ["mlx", "cuda", "vulkan", "cpu", "reference"];
+pub const ORDER: [&str; 4] = ["mlx", "vulkan", "cpu", "reference"];
 
 /// Backends that take every op that can be run at all, the faster first.
 const LAST_RESORT: [&str; 2] = ["cpu", "reference"];

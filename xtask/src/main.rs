@@ -18,6 +18,7 @@ mod mlx_setup;
 mod mutate;
 mod parallel;
 mod real_models;
+mod release;
 mod sample;
 mod sanitize;
 mod schemas;
@@ -58,6 +59,7 @@ enum Command {
     Bench(bench::Arguments),
     Aarch64(aarch64::Arguments),
     RealModels(real_models::Arguments),
+    Release(release::Arguments),
     Schemas(schemas::Arguments),
     ServeConformance(serve_conformance::Arguments),
     ServeBench(serve_bench::Arguments),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Aarch64(arguments) => aarch64::run(&arguments),
         Command::RealModels(arguments) => real_models::run(&arguments),
+        Command::Release(arguments) => release::run(&arguments),
         Command::Schemas(arguments) => schemas::run(&arguments),
         Command::ServeConformance(arguments) => serve_conformance::run(&arguments),
         Command::ServeBench(arguments) => serve_bench::run(&arguments),

@@ -125,10 +125,7 @@ impl Shown {
 
 /// What a command prints; an error where it fails.
 fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .doing("start", command.get_program().to_string_lossy().as_ref())?;
+    let output = command.stderr(Stdio::inherit()).output().doing("start", command.get_program())?;
     match output.status.success() {
         true => Ok(output.stdout),
         false => Err(Error::message(format!("{command:?} ended with {}", output.status))),

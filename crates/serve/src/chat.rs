@@ -60,22 +60,43 @@ pub(crate) fn prompt(fields: &mut Fields, model: &Model, tools: &Value) -> Resul
             ApiError::parameter("messages", "there are no `messages`").code("missing_required_parameter")
         );
     };
-    let begun = begun(&mut messages);
-    let messages = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
+    let is_begun = take_prefix(&mut messages);
+    let mut messages = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
     let flags = fields.object("chat_template_kwargs")?.unwrap_or_default();
     let voice = voice(model, flags);
-    Ok(match begun {
-        Some(begun) => voice.chat_begun(&messages, tools, &begun)?,
-        None => voice.chat_with_tools(&messages, tools)?,
-    })
+    match messages.pop_if(|_| is_begun) {
+        Some(last) => Ok(voice.chat_begun(&messages, tools, &begun(&messages, &last)?)?),
+        None => Ok(voice.chat_with_tools(&messages, tools)?),
+    }
 }
 
-/// What the answer has begun with: the last message, where it is the assistant's and marked as a `prefix`.
-fn begun(messages: &mut Vec<Value>) -> Option<String> {
-    let is_begun = |message: &&Value| message["role"] == "assistant" && message["prefix"] == true;
-    let text = messages.last().filter(is_begun)?["content"].as_str()?.to_owned();
-    messages.pop();
-    Some(text)
+/// Whether the answer has begun with the last message: where it is the assistant's and marked as a `prefix`, of which
+/// nothing is left.
+fn take_prefix(messages: &mut [Value]) -> bool {
+    let marked = |message: &Value, mark: bool| message["role"] == "assistant" && message["prefix"] == mark;
+    let is_begun = messages.last().is_some_and(|last| marked(last, true));
+    let count = messages.len();
+    for (at, message) in messages.iter_mut().enumerate() {
+        if marked(message, false) || is_begun && at + 1 == count {
+            message.as_object_mut().map(|message| message.remove("prefix"));
+        }
+    }
+    is_begun
+}
+
+/// The text that the answer goes on from.
+fn begun(before: &[Value], last: &Value) -> Result<String, ApiError> {
+    let wrong = |message: &str| Err(ApiError::parameter("messages", message));
+    if before.is_empty() {
+        return wrong("there is no message before the one that the answer goes on from");
+    }
+    let is_more = |(name, value): (&String, &Value)| {
+        !matches!(name.as_str(), "role" | "content") && value.as_array().is_none_or(|list| !list.is_empty())
+    };
+    if last.as_object().is_some_and(|last| last.iter().any(is_more)) {
+        return wrong("a message that the answer goes on from has a content, and no more");
+    }
+    Ok(last["content"].as_str().unwrap_or_default().to_owned())
 }
 
 /// The model's voice with variables of the request, now.

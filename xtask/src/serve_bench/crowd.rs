@@ -57,7 +57,7 @@ pub(super) fn run(
 /// Opens all of them and lets others ask meanwhile; whether these were answered and nothing is left behind.
 fn stand(server: &Server, model: &str, crowd: usize, manner: Manner, what: &str) -> Result<bool> {
     let client = server.client();
-    let before = server.resident().unwrap_or(0);
+    let before = server.resident().map_or(0, |resident| resident.bytes);
     let began = Instant::now();
     let said = said(manner, model);
     let mut standing = Vec::with_capacity(crowd);
@@ -75,11 +75,11 @@ fn stand(server: &Server, model: &str, crowd: usize, manner: Manner, what: &str)
         healthy += usize::from(client.get("/health").is_ok_and(|reply| reply.status == 200));
         slowest = slowest.max(asked.elapsed());
     }
-    let most = server.resident().unwrap_or(0);
+    let most = server.resident().map_or(0, |resident| resident.bytes);
     let answered = matches!(manner, Manner::Unread) || answers(&client, model);
     drop(standing);
     let free = free(server)?;
-    let after = server.resident().unwrap_or(0);
+    let after = server.resident().map_or(0, |resident| resident.bytes);
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     println!(
         "  {what:16}  opened in {seconds:.2} s; healthy {healthy} of {ASKED}, slowest {:.0} ms; {:.1} MB before, {:.1} MB \

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::load::{messages, text};
 use crate::Outcome;
 use crate::error::{Error, Result};
-use crate::serving::{Client, Reply, Server};
+use crate::serving::{Client, Reply, Resident, Server};
 
 /// More than the server writes answers at once, so that some wait.
 const CLIENTS: usize = 12;
@@ -59,7 +59,7 @@ pub(super) fn run(server: &Server, model: &str, minutes: f64) -> Result<Outcome>
         let mut looks = Vec::new();
         while began.elapsed() < length {
             thread::sleep(LOOK.min(length.saturating_sub(began.elapsed())));
-            looks.extend(server.resident().map(|bytes| (began.elapsed().as_secs_f64() / 60.0, bytes)));
+            looks.extend(server.resident().map(|held| (began.elapsed().as_secs_f64() / 60.0, held)));
         }
         over.store(true, Ordering::Relaxed);
         looks
@@ -67,8 +67,9 @@ pub(super) fn run(server: &Server, model: &str, minutes: f64) -> Result<Outcome>
     let free = free(server)?;
     let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     let Tally { answered, vanished, nonsense, busy, errors } = &tally;
-    for (minute, bytes) in looks.iter().step_by(looks.len().div_ceil(LINES).max(1)) {
-        println!("{minute:7.1} min  {:8.1} MB resident", *bytes as f64 / 1e6);
+    for (minute, Resident { bytes, of_files }) in looks.iter().step_by(looks.len().div_ceil(LINES).max(1)) {
+        let [all, files] = [bytes, of_files].map(|bytes| *bytes as f64 / 1e6);
+        println!("{minute:7.1} min  {all:8.1} MB resident, {files:.1} MB of them of files");
     }
     for error in errors.iter().take(10) {
         println!("ERROR: {error}");
@@ -89,10 +90,10 @@ pub(super) fn run(server: &Server, model: &str, minutes: f64) -> Result<Outcome>
 }
 
 /// How much the most of the last sixth is above the most of the second one.
-fn growth(looks: &[(f64, u64)], minutes: f64) -> Option<f64> {
+fn growth(looks: &[(f64, Resident)], minutes: f64) -> Option<f64> {
     let most = |from: f64, to: f64| {
         let within = looks.iter().filter(|(minute, _)| *minute >= from * minutes && *minute <= to * minutes);
-        within.map(|(_, bytes)| *bytes as f64).reduce(f64::max)
+        within.map(|(_, held)| held.bytes as f64).reduce(f64::max)
     };
     Some(most(5.0 / 6.0, f64::INFINITY)? / most(1.0 / 6.0, 2.0 / 6.0)? - 1.0)
 }
@@ -217,11 +218,11 @@ mod tests {
 
     #[test]
     fn growth_is_that_of_the_last_sixth_over_the_second() {
-        let looks: Vec<(f64, u64)> =
-            (0..60).map(|minute| (f64::from(minute), if minute < 10 { 900 } else { 1000 })).collect();
+        let look = |minute: i32, bytes: u64| (f64::from(minute), Resident { bytes, of_files: 0 });
+        let looks: Vec<_> =
+            (0..60).map(|minute| look(minute, if minute < 10 { 900 } else { 1000 })).collect();
         assert_eq!(growth(&looks, 60.0), Some(0.0));
-        let grows: Vec<(f64, u64)> =
-            (0..=60).map(|minute| (f64::from(minute), 1000 + minute as u64)).collect();
+        let grows: Vec<_> = (0..=60).map(|minute| look(minute, 1000 + minute as u64)).collect();
         assert_eq!(growth(&grows, 60.0), Some(1060.0 / 1020.0 - 1.0));
         assert_eq!(growth(&[], 60.0), None);
     }

@@ -19,7 +19,8 @@ use table::Table;
 /// into the cache folder (pip and npm; Node 20). Suites: llmprobe's MUST checks; ExecuTorch's contract, written anew; every
 /// kind of reply held strictly to the types of the packages `openai`, `anthropic` and `ollama`; these clients in Python and
 /// JavaScript; LangChain's tests of chat models; random requests by schemathesis over /openapi.json; the page in a headless
-/// Chromium with axe. What a small model cannot be held to is named, with the reason. The last line sums up.
+/// Chromium with axe. What a small model cannot be held to is named, with the reason, and so is what a suite asks against the
+/// interface that it is about. The last line sums up.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only this suite; may be repeated.

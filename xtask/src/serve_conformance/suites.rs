@@ -31,6 +31,8 @@ pub(super) enum Verdict {
     Failed,
     /// It asks more than that a model answers in the right form, and this one is too small.
     Beyond,
+    /// It asks for what the interface itself says otherwise; the reason is told with it.
+    Disputed,
     /// The suite left it out: for what we do not offer, or by its own choice.
     Skipped,
 }

@@ -7,7 +7,7 @@ mod server;
 
 pub(crate) use environment::Environment;
 pub(crate) use http::{Client, Reply};
-pub(crate) use server::{Server, Start};
+pub(crate) use server::{Resident, Server, Start};
 
 use std::path::{Path, PathBuf};
 

@@ -73,11 +73,9 @@ impl Server {
         &self.address
     }
 
-    /// Bytes of it that are in memory, where the system tells.
-    pub(crate) fn resident(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    /// What of it is in memory, where the system tells.
+    pub(crate) fn resident(&self) -> Option<Resident> {
+        Resident::read(&fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?)
     }
 
     /// A figure that it counts, summed over its models.
@@ -89,6 +87,24 @@ impl Server {
     /// Whether it has not ended.
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+/// Bytes of a process that are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resident {
+    pub(crate) bytes: u64,
+    /// Of these, pages of mapped files, which the system takes back when it wants to.
+    pub(crate) of_files: u64,
+}
+
+impl Resident {
+    fn read(status: &str) -> Option<Resident> {
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+        };
+        Some(Resident { bytes: bytes("VmRSS:")?, of_files: bytes("RssFile:")? })
     }
 }
 
@@ -116,6 +132,13 @@ fn counted(text: &str, name: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_told_with_the_part_of_files() {
+        let status = "Name:\tx\nVmRSS:\t    12 kB\nRssAnon:\t 8 kB\nRssFile:\t   4 kB\n";
+        assert_eq!(Resident::read(status), Some(Resident { bytes: 12 << 10, of_files: 4 << 10 }));
+        assert_eq!(Resident::read("VmRSS: many"), None);
+    }
 
     #[test]
     fn figures_are_summed_over_labels_and_told_from_longer_names() {

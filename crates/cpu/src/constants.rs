@@ -1,6 +1,7 @@
 //! What all plans of a graph share: its fused form, its constants, and quantised weights bound to their kernels.
 
-use pteron_ir::{Graph, ValueId};
+use crate::residence::{bring_in, rarely_needed};
+use pteron_ir::{Graph, Op, ValueId};
 use pteron_kernels::convolution::packed::Filters;
 use pteron_kernels::dense::packed::Panels;
 use pteron_kernels::quant::QuantLinear;
@@ -8,7 +9,7 @@ use pteron_runtime::backend::{GraphId, ProgramGraphs};
 use pteron_runtime::{Multiple, Weights};
 use pteron_tensor::quant::Scheme;
 use pteron_tensor::{DType, HostTensor};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How the ops of a graph are taken.
@@ -27,7 +28,7 @@ pub(crate) struct Prepared {
     pub(crate) constants: Constants,
     /// Quantised weights bound to their kernels.
     pub(crate) linears: Mutex<HashMap<LinearKey, Bound>>,
-    /// Those that were brought into the order of the kernels, once for all graphs of the program.
+    /// Those that were brought into the order of the kernels.
     pub(crate) arranged: Arc<Arranged>,
     /// Filters of convolutions, packed: by constant and groups.
     pub(crate) filters: Mutex<HashMap<(usize, usize), Arc<Filters>>>,
@@ -102,8 +103,46 @@ pub(crate) struct Bound {
     pub(crate) together: Arc<QuantLinear>,
 }
 
-/// Weights in the order of the kernels, by where their parts lie in the files, their scheme and the activations' type.
-pub(crate) type Arranged = Mutex<HashMap<(usize, usize, Scheme, DType), Arc<QuantLinear>>>;
+/// Weights in the order of the kernels, once for all graphs of a program.
+#[derive(Default)]
+pub(crate) struct Arranged {
+    /// By where their parts lie in the files, their scheme and the activations' type.
+    pub(crate) linears: Mutex<HashMap<(usize, usize, Scheme, DType), Arc<QuantLinear>>>,
+    /// Where constants lie that are read as they are filed, also where a product has them in another order: of a table of
+    /// embeddings every token reads a row.
+    filed: HashSet<usize>,
+}
+
+impl Arranged {
+    /// For a program whose weights will be arranged. What is read as it is filed is brought into memory now: page by page,
+    /// as tokens ask for it, a server would grow for hours, and each page would be waited for.
+    pub(crate) fn new(graphs: &ProgramGraphs, weights: &Weights) -> Arranged {
+        let mut filed = HashSet::new();
+        for (index, graph) in graphs.graphs.iter().enumerate() {
+            let main = &graph.module.main;
+            let mut read = HashSet::new();
+            main.for_each_node(|node, _| match node.op {
+                // Of the experts' matrices those are read that are chosen, perhaps never all of them.
+                Op::QuantizedMatmul { .. } | Op::GatherQmm { .. } | Op::GatherMm { .. } => {}
+                _ => node.for_each_operand(|value| read.extend([value])),
+            });
+            for constant in main.constants.iter().filter(|constant| read.contains(&constant.value)) {
+                let Some(tensor) = weights.get(GraphId(index), &constant.name) else { continue };
+                if filed.insert(tensor.bytes().as_ptr() as usize) {
+                    bring_in(tensor.bytes());
+                }
+            }
+        }
+        Arranged { linears: Mutex::default(), filed }
+    }
+
+    /// The pages of bytes that nobody reads any more, once they are arranged, are given back.
+    pub(crate) fn give_back(&self, bytes: &[u8]) {
+        if !self.filed.contains(&(bytes.as_ptr() as usize)) {
+            rarely_needed(bytes);
+        }
+    }
+}
 
 /// Which weight, for which activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

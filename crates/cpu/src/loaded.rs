@@ -67,7 +67,10 @@ impl LoadedCpu {
         let begin = Instant::now();
         let mut residence = Residence::default();
         let mut prepared = Vec::with_capacity(graphs.graphs.len());
-        let arranged = Arc::<Arranged>::default();
+        let arranged = Arc::new(match options.mode {
+            LoadMode::Arrange => Arranged::new(&graphs, &weights),
+            _ => Arranged::default(),
+        });
         for (index, graph) in graphs.graphs.iter().enumerate() {
             let id = GraphId(index);
             for constant in &graph.module.main.constants {

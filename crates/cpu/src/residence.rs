@@ -86,6 +86,17 @@ mod system {
         }
     }
 
+    /// Brings the pages of these bytes into memory. A system that cannot do it at once does it when they are read.
+    pub(crate) fn bring_in(bytes: &[u8]) {
+        let page = page_size();
+        let start = bytes.as_ptr() as usize / page * page;
+        let end = (bytes.as_ptr() as usize + bytes.len()).next_multiple_of(page);
+        if !bytes.is_empty() {
+            // SAFETY: whole pages around bytes that are mapped, which are read and not changed.
+            let _ = unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_POPULATE_READ) };
+        }
+    }
+
     /// Pages of these bytes that are not in memory, and all of them; `None` where the system does not tell.
     pub(super) fn missing_pages(bytes: &[u8]) -> Option<(usize, usize)> {
         let page = page_size();
@@ -115,14 +126,17 @@ mod system {
     /// This system is not told.
     pub(crate) fn rarely_needed(_: &[u8]) {}
 
+    /// This system is not asked.
+    pub(crate) fn bring_in(_: &[u8]) {}
+
     /// This system does not tell.
     pub(super) fn missing_pages(_: &[u8]) -> Option<(usize, usize)> {
         None
     }
 }
 
+pub(crate) use system::{bring_in, prefer_huge_pages, rarely_needed};
 use system::{lock, missing_pages};
-pub(crate) use system::{prefer_huge_pages, rarely_needed};
 
 #[cfg(test)]
 mod tests {
@@ -147,5 +161,9 @@ mod tests {
         let untouched = memmap2::MmapMut::map_anon(16 << 20).unwrap();
         let (missing, pages) = missing_pages(&untouched).unwrap();
         assert!(missing + 2 >= pages && pages >= 16 << 20 >> 16, "{missing} of {pages}");
+        bring_in(&untouched[5000..8 << 20]);
+        let (still, pages) = missing_pages(&untouched).unwrap();
+        // Kernels before 5.14 do not know of it.
+        assert!(still == missing || still <= pages / 2, "{still} of {pages}");
     }
 }

@@ -28,6 +28,8 @@ pub enum LlmError {
     EmptyPrompt,
     #[error("the prompt has {tokens} tokens; a context of {context} leaves no room for an answer")]
     PromptTooLong { tokens: usize, context: usize },
+    #[error("the prompt has far more tokens than a context of {context} has room for")]
+    PromptFarTooLong { context: usize },
     #[error("the context of {context} positions is full: the next prompt would have {tokens} tokens")]
     ContextFull { tokens: usize, context: usize },
     #[error("a context of {asked} positions was asked for; the caches of {file} have {has}")]

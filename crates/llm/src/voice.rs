@@ -26,6 +26,8 @@ pub struct Voice {
     pub now: LocalTime,
     /// What special tokens are that messages spell.
     pub special_tokens: SpecialTokens,
+    /// Positions that a prompt has to fit into, where that is known: of one that is far longer only a part is encoded.
+    pub context: Option<usize>,
 }
 
 /// What special tokens are that the words of users, files and tools spell.
@@ -56,6 +58,7 @@ impl Voice {
             flags: Map::new(),
             now: LocalTime::default(),
             special_tokens: SpecialTokens::default(),
+            context: None,
         }
     }
 
@@ -111,6 +114,11 @@ impl Voice {
         special_tokens: SpecialTokens,
     ) -> Result<Vec<u32>> {
         let text = &rendered.text[from..];
+        if let Some(context) = self.context
+            && self.tokenizer.far_exceeds(text, context)?
+        {
+            return Err(LlmError::PromptFarTooLong { context });
+        }
         if special_tokens == SpecialTokens::Parse {
             return Ok(self.tokenizer.encode(text, Ends::None)?);
         }

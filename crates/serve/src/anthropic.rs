@@ -48,7 +48,7 @@ pub(crate) fn count(mut fields: Fields, model: &Model) -> Result<Value, ApiError
     conversation(&mut fields, &mut chat)?;
     fields.end()?;
     let tools = chat.remove("tools").unwrap_or_default();
-    let prompt = chat::prompt(&mut Fields::of(chat), model, &tools)?;
+    let prompt = chat::prompt(&mut Fields::of(chat), model, &tools, None)?;
     Ok(json!({"input_tokens": prompt.tokens.len()}))
 }
 

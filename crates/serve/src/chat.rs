@@ -8,7 +8,7 @@ use crate::schema::closed;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::tools::{Reader, ToolChoice, ToolForm, call_schema, marks};
 use pteron_llm::{Prompt, Voice, read_messages};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn read(mut fields: Fields, model: Arc<Model>, longest: Duration) -> 
     let tools = Tools::read(&mut fields)?;
     asked.many_calls = fields.truth("parallel_tool_calls")?.unwrap_or(true);
     let schema = response_schema(&mut fields)?;
-    let prompt = prompt(&mut fields, &model, &tools.shown())?;
+    let prompt = prompt(&mut fields, &model, &tools.shown(), model.handle.context())?;
     fields.end()?;
 
     let form = tools.form(&model)?;
@@ -52,8 +52,13 @@ pub(crate) fn read(mut fields: Fields, model: Arc<Model>, longest: Duration) -> 
     Ok(asked)
 }
 
-/// The prompt of a conversation; also what `/apply-template` shows.
-pub(crate) fn prompt(fields: &mut Fields, model: &Model, tools: &Value) -> Result<Prompt, ApiError> {
+/// The prompt of a conversation, which is to fit into a context where it is answered; also what `/apply-template` shows.
+pub(crate) fn prompt(
+    fields: &mut Fields,
+    model: &Model,
+    tools: &Value,
+    context: Option<usize>,
+) -> Result<Prompt, ApiError> {
     let messages = fields.list("messages")?;
     let Some(mut messages) = messages else {
         return Err(
@@ -63,11 +68,13 @@ pub(crate) fn prompt(fields: &mut Fields, model: &Model, tools: &Value) -> Resul
     let is_begun = take_prefix(&mut messages);
     let mut messages = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
     let flags = fields.object("chat_template_kwargs")?.unwrap_or_default();
-    let voice = voice(model, flags);
-    match messages.pop_if(|_| is_begun) {
-        Some(last) => Ok(voice.chat_begun(&messages, tools, &begun(&messages, &last)?)?),
-        None => Ok(voice.chat_with_tools(&messages, tools)?),
-    }
+    let mut voice = Voice { context, ..model.voice.at_present() };
+    voice.flags.extend(flags);
+    let prompt = match messages.pop_if(|_| is_begun) {
+        Some(last) => voice.chat_begun(&messages, tools, &begun(&messages, &last)?),
+        None => voice.chat_with_tools(&messages, tools),
+    };
+    prompt.map_err(|error| ApiError::from(error).of_prompt("messages"))
 }
 
 /// Whether the answer has begun with the last message: where it is the assistant's and marked as a `prefix`, of which
@@ -97,13 +104,6 @@ fn begun(before: &[Value], last: &Value) -> Result<String, ApiError> {
         return wrong("a message that the answer goes on from has a content, and no more");
     }
     Ok(last["content"].as_str().unwrap_or_default().to_owned())
-}
-
-/// The model's voice with variables of the request, now.
-fn voice(model: &Model, flags: Map<String, Value>) -> Voice {
-    let mut voice = model.voice.at_present();
-    voice.flags.extend(flags);
-    voice
 }
 
 fn likeliest(fields: &mut Fields) -> Result<Option<usize>, ApiError> {

@@ -4,6 +4,7 @@ use crate::asked::{self, Asked, MOST_LIKELIEST, Shape};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::models::Model;
+use pteron_llm::Voice;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,11 @@ fn prompt(fields: &mut Fields, model: &Model) -> Result<Vec<u32>, ApiError> {
         Some(given) => given,
     };
     match given {
-        Value::String(text) => Ok(model.voice.raw(&text)?.tokens),
+        Value::String(text) => {
+            let voice = Voice { context: model.handle.context(), ..model.voice.clone() };
+            let prompt = voice.raw(&text).map_err(|error| ApiError::from(error).of_prompt("prompt"))?;
+            Ok(prompt.tokens)
+        }
         Value::Array(tokens) => {
             let read = |token: &Value| token.as_u64().and_then(|token| u32::try_from(token).ok());
             tokens.iter().map(|token| read(token).ok_or_else(wrong)).collect()

@@ -92,10 +92,10 @@ impl From<LlmError> for ApiError {
     fn from(error: LlmError) -> ApiError {
         let message = error.to_string();
         match error {
-            LlmError::PromptTooLong { .. } | LlmError::ContextFull { .. } => {
-                ApiError::invalid(message).code(TOO_LONG)
-            }
-            LlmError::TooLarge { .. } => ApiError::invalid(message).code(TOO_LONG),
+            LlmError::PromptTooLong { .. }
+            | LlmError::PromptFarTooLong { .. }
+            | LlmError::ContextFull { .. }
+            | LlmError::TooLarge { .. } => ApiError::invalid(message).code(TOO_LONG),
             LlmError::Answers { .. } => ApiError::parameter("n", message),
             LlmError::DrawsItself { .. } => ApiError::invalid(message).code("unsupported_parameter"),
             LlmError::EmptyPrompt

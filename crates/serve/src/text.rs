@@ -26,7 +26,7 @@ pub(crate) fn tokenize(mut fields: Fields, model: &Model) -> Result<Value, ApiEr
             }
             tokens
         }
-        None => chat::prompt(&mut fields, model, &Value::Null)?.tokens,
+        None => chat::prompt(&mut fields, model, &Value::Null, None)?.tokens,
     };
     fields.end()?;
     Ok(json!({"tokens": tokens, "count": tokens.len(), "max_model_len": model.handle.context()}))
@@ -35,7 +35,7 @@ pub(crate) fn tokenize(mut fields: Fields, model: &Model) -> Result<Value, ApiEr
 /// The text that a conversation becomes.
 pub(crate) fn apply_template(mut fields: Fields, model: &Model) -> Result<Value, ApiError> {
     let tools = fields.list("tools")?.map_or(Value::Null, Value::Array);
-    let prompt = chat::prompt(&mut fields, model, &tools)?;
+    let prompt = chat::prompt(&mut fields, model, &tools, None)?;
     fields.end()?;
     Ok(json!({"prompt": prompt.text}))
 }

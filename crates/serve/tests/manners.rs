@@ -83,6 +83,30 @@ fn what_is_wrong_with_a_request_is_said() {
 }
 
 #[test]
+fn what_is_far_too_long_is_refused_before_it_is_read_and_can_be_counted() {
+    let server = plain();
+    let long = "a".repeat(100 * CONTEXT);
+    let messages = json!([{"role": "user", "content": long}]);
+    let asked = [
+        ("/v1/chat/completions", json!({"messages": messages}), "messages"),
+        ("/v1/completions", json!({"prompt": long}), "prompt"),
+        ("/v1/responses", json!({"input": long}), "input"),
+    ];
+    for (path, body, param) in asked {
+        let reply = post(server.address, path, &body);
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{path}: {error}");
+        assert_eq!(error["code"], "context_length_exceeded", "{path}");
+        assert!(error["message"].as_str().unwrap().contains("far more tokens"), "{path}: {error}");
+    }
+    let message = post(server.address, "/v1/messages", &json!({"messages": messages, "max_tokens": 1}));
+    assert_eq!(message.status, 400);
+    let count = post(server.address, "/v1/messages/count_tokens", &json!({"messages": messages}));
+    assert!(count.json()["input_tokens"].as_u64().unwrap() > 100 * CONTEXT as u64);
+    assert_eq!(post(server.address, "/tokenize", &json!({"content": long})).json()["count"], 100 * CONTEXT);
+}
+
+#[test]
 fn what_is_no_request_at_all_gets_an_error_too() {
     let server = serve(|_| (), |options| options.longest_body = 10_000);
     let sent = |head: &str, body: &[u8]| receive(send(server.address, head, body));

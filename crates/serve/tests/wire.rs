@@ -248,3 +248,32 @@ fn lists_health_figures_and_tokens_can_be_looked_at() {
         assert!(figures.lines().any(|found| found == line), "{line} in {figures}");
     }
 }
+
+#[test]
+fn an_answer_goes_on_from_what_it_has_begun_with() {
+    let server = plain();
+    let of = |messages: Value| {
+        let prompt = post(server.address, "/apply-template", &json!({"messages": messages}));
+        (prompt.status, prompt.json()["prompt"].as_str().unwrap_or_default().to_owned())
+    };
+    let user = json!({"role": "user", "content": "count"});
+    let ends = |messages: Value, end: &str| {
+        let (status, prompt) = of(messages);
+        assert!(status == 200 && prompt.ends_with(end), "{status}: {prompt}");
+    };
+    ends(json!([user, {"role": "assistant", "content": "1, 2", "prefix": true}]), "assistant: 1, 2");
+    let parts = json!([{"type": "text", "text": "1, 2"}]);
+    ends(json!([user, {"role": "assistant", "content": parts, "prefix": true}]), "assistant: 1, 2");
+    ends(json!([user, {"role": "assistant", "content": "1", "prefix": false}, user]), "assistant: ");
+    let call = json!([{"function": {"name": "add"}}]);
+    let refused = [
+        json!([{"role": "assistant", "content": "1", "prefix": true}]),
+        json!([{"role": "user", "content": "1", "prefix": true}]),
+        json!([{"role": "assistant", "content": "1", "prefix": true}, user]),
+        json!([user, {"role": "assistant", "content": "1", "prefix": true, "weight": 1}]),
+        json!([user, {"role": "assistant", "content": "1", "prefix": true, "tool_calls": call}]),
+    ];
+    for messages in refused {
+        assert_eq!(of(messages.clone()).0, 400, "{messages}");
+    }
+}

@@ -6,7 +6,6 @@ use super::lowering::{Compiled, Numbered, Planner, constant};
 use crate::constants::{Bound, LinearKey};
 use crate::fault::{invalid, out_of_range};
 use crate::joint::Joint;
-use crate::residence::rarely_needed;
 use crate::run::Run;
 use pteron_ir::{Op, ValueId};
 use pteron_kernels::copy::copy;
@@ -214,14 +213,15 @@ fn arranged(planner: &Planner<'_>, fields: Fields<'_>, linear: QuantLinear) -> O
     let (w, scales) = (constant(planner, fields.w)?.bytes(), constant(planner, fields.scales)?.bytes());
     let (at, scheme) = ((w.as_ptr() as usize, scales.as_ptr() as usize), fields.scheme()?);
     let key = (at.0, at.1, scheme, linear.input_layout().dtype());
-    let mut known = planner.lower.prepared.arranged.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = &planner.lower.prepared.arranged;
+    let mut known = program.linears.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(linear) = known.get(&key) {
         return Some(linear.clone());
     }
     let linear = Arc::new(linear.arranged());
     if !linear.reads_files() {
-        rarely_needed(w);
-        rarely_needed(scales);
+        program.give_back(w);
+        program.give_back(scales);
     }
     known.insert(key, linear.clone());
     Some(linear)

@@ -118,6 +118,12 @@ const IDS_A_TOKEN: usize = 16;
 const MORE_IDS: usize = 1 << 16;
 /// A text longer than this is not encoded in one piece.
 pub(crate) const MAX_TEXT_BYTES: usize = 1 << 28;
+/// Texts whose tokens are longer on average are rare.
+const BYTES_A_TOKEN: usize = 8;
+/// Texts that may be far too long are looked at in pieces of this length; where they are cut, there may be so many tokens
+/// more than there are without the cut, and fewer in truth.
+const PIECE_BYTES: usize = 16 << 10;
+const TOKENS_A_CUT: usize = 256;
 
 impl Tokenizer {
     /// Reads a tokenizer from the bytes of its file.
@@ -197,6 +203,21 @@ impl Tokenizer {
             }
         }
         self.model.encode_heard(text, &whole)
+    }
+
+    /// Whether a text has more than so many tokens, where that shows from the count of its pieces: a stranger's text costs no
+    /// more than what can be answered. Texts that may fit are left to be encoded whole.
+    pub(crate) fn far_exceeds(&self, text: &str, most: usize) -> Result<bool, TokenizerError> {
+        let (mut rest, mut tokens) = (text, 0);
+        if text.len() / BYTES_A_TOKEN <= most {
+            return Ok(false);
+        }
+        while !rest.is_empty() && tokens <= most {
+            let end = rest.floor_char_boundary(PIECE_BYTES);
+            tokens += self.model.encode(&rest[..end])?.len().saturating_sub(TOKENS_A_CUT);
+            rest = &rest[end..];
+        }
+        Ok(tokens > most)
     }
 
     /// What the file does itself, corrected by what the configuration says.

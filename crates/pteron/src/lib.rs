@@ -64,6 +64,7 @@ mod requirements;
 mod speculate;
 #[doc(hidden)]
 pub mod tiny;
+mod tools;
 mod transcribe;
 mod vulkan;
 
@@ -79,12 +80,15 @@ pub use requirements::{Requirements, requirements};
 pub use speculate::Speculate;
 pub use transcribe::{Audio, Heard, TranscribeOptions, Transcriber, Transcript};
 
+pub use pteron_llm::tools::ToolCall;
 pub use pteron_llm::{Answer, FinishReason, SpecialTokens, Stats, Voice, WhenFull};
-pub use pteron_runtime::backend::MemoryReport;
-pub use pteron_runtime::{ArgumentKind, Options, Precision, Program, Session, Value};
+pub use pteron_runtime::backend::{MemoryReport, RunControl};
+pub use pteron_runtime::{
+    Argument, ArgumentKind, Bound, MethodInfo, Options, Precision, Program, Session, Value,
+};
 pub use pteron_speech::segment::{Segment, Word};
 pub use pteron_speech::sound::{RawFormat, SampleKind};
-pub use pteron_tensor::{DType, HostTensor};
+pub use pteron_tensor::{ByteOwner, Bytes, DType, HostTensor};
 
 /// What the command line is made of besides: finding and converting models step by step. It may change with any version.
 #[doc(hidden)]

@@ -4,6 +4,7 @@ use crate::error::{PteronError, Result};
 use crate::open::OpenOptions;
 use crate::slot::Slot;
 use crate::tensor::{DType, Tensor};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +103,7 @@ impl Value {
 }
 
 /// What is known of one dim.
-#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, uniffi::Record)]
 pub struct Dim {
     /// The least size that the file declares.
     pub min: u64,
@@ -111,7 +112,8 @@ pub struct Dim {
 }
 
 /// What an input or output is.
-#[derive(Clone, Debug, PartialEq, Eq, uniffi::Enum)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, uniffi::Enum)]
+#[serde(rename_all = "lowercase")]
 pub enum ArgumentKind {
     /// A tensor with bounds for every dim.
     Tensor {
@@ -130,7 +132,7 @@ pub enum ArgumentKind {
 }
 
 /// An input or output of a method.
-#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, uniffi::Record)]
 pub struct Argument {
     /// Its name in the file; empty where the file has none.
     pub name: String,
@@ -139,7 +141,7 @@ pub struct Argument {
 }
 
 /// What a method takes and gives.
-#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, uniffi::Record)]
 pub struct MethodMetadata {
     /// Its name.
     pub name: String,

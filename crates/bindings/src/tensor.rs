@@ -3,10 +3,12 @@
 use crate::error::{PteronError, Result};
 use crate::open::size;
 use pteron::{ByteOwner, Bytes, HostTensor};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// The type of one element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, uniffi::Enum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, uniffi::Enum)]
+#[serde(rename_all = "lowercase")]
 pub enum DType {
     /// One byte, 0 or 1.
     Bool,

@@ -3,6 +3,7 @@
 use crate::error::{PteronError, Result};
 use crate::open::{Cancel, OpenOptions, ProgressListener, opening, source};
 use crate::slot::Slot;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +40,8 @@ impl From<Audio> for pteron::Audio {
 }
 
 /// How sound becomes text.
-#[derive(Clone, Debug, Default, uniffi::Record)]
+#[derive(Clone, Debug, Default, Deserialize, uniffi::Record)]
+#[serde(default, deny_unknown_fields)]
 pub struct TranscribeOptions {
     /// The language that is spoken, as a code; without, the model finds out.
     #[uniffi(default = None)]
@@ -76,7 +78,7 @@ impl TranscribeOptions {
 }
 
 /// A word with its time.
-#[derive(Clone, Debug, PartialEq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Serialize, uniffi::Record)]
 pub struct Word {
     /// What is said, with the space in front of it.
     pub text: String,
@@ -87,7 +89,7 @@ pub struct Word {
 }
 
 /// A stretch of what is said.
-#[derive(Clone, Debug, PartialEq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Serialize, uniffi::Record)]
 pub struct Segment {
     /// Where it begins, in seconds.
     pub start: f64,
@@ -108,7 +110,8 @@ impl Segment {
 }
 
 /// What is found on the way through a sound, in its order.
-#[derive(Clone, Debug, PartialEq, uniffi::Enum)]
+#[derive(Clone, Debug, PartialEq, Serialize, uniffi::Enum)]
+#[serde(rename_all = "lowercase", tag = "event")]
 pub enum Heard {
     /// It begins.
     Begins {
@@ -133,7 +136,7 @@ pub enum Heard {
 }
 
 /// What was said.
-#[derive(Clone, Debug, PartialEq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Serialize, uniffi::Record)]
 pub struct Transcript {
     /// All of it.
     pub text: String,

@@ -31,6 +31,16 @@ fn model() -> (TempDir, Arc<Model>) {
     (folder, model)
 }
 
+/// A model whose answers last long enough to be interrupted.
+fn slow() -> (TempDir, Arc<Model>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = text(pteron::tiny::talking(folder.path()).unwrap());
+    let options =
+        OpenOptions { backend: Some("reference".to_owned()), context: Some(1024), ..OpenOptions::default() };
+    let model = Model::open(path, Some(options), None, None).unwrap();
+    (folder, model)
+}
+
 fn brief() -> GenerateOptions {
     GenerateOptions { max_tokens: Some(8), temperature: Some(0.0), ..GenerateOptions::default() }
 }
@@ -170,7 +180,7 @@ fn a_listener_that_fails_or_refuses_ends_the_answer_and_leaves_the_chat_whole() 
 
 #[test]
 fn a_second_call_on_a_chat_is_told_that_it_is_busy() {
-    let (_folder, model) = model();
+    let (_folder, model) = slow();
     let chat = model.chat(endless()).unwrap();
     let busy = PteronError::Busy { what: "chat".to_owned() };
     let stream = chat.stream("Hello".to_owned(), None).unwrap();
@@ -205,7 +215,7 @@ fn two_chats_at_once_answer_as_each_alone() {
 
 #[test]
 fn disposal_in_mid_answer_cancels_and_waits() {
-    let (_folder, model) = model();
+    let (_folder, model) = slow();
     let disposed = PteronError::Disposed { what: "chat".to_owned() };
     let chat = model.chat(endless()).unwrap();
     let stream = chat.stream("Count to a hundred.".to_owned(), None).unwrap();
@@ -246,7 +256,7 @@ fn disposal_in_mid_answer_cancels_and_waits() {
 
 #[test]
 fn a_model_takes_what_was_made_of_it_along() {
-    let (_folder, model) = model();
+    let (_folder, model) = slow();
     let (chat, generation) = (model.chat(endless()).unwrap(), model.generation(None).unwrap());
     let stream = chat.stream("Count to a hundred.".to_owned(), None).unwrap();
     model.dispose();
@@ -260,7 +270,7 @@ fn a_model_takes_what_was_made_of_it_along() {
 
 #[test]
 fn a_stream_that_nobody_holds_gives_its_chat_back() {
-    let (_folder, model) = model();
+    let (_folder, model) = slow();
     let chat = model.chat(endless()).unwrap();
     drop(chat.stream("Count to a hundred.".to_owned(), None).unwrap());
     let free = (0..500).any(|_| {

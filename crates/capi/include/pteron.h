@@ -2,9 +2,9 @@
  * Pteron: models as they are published, on the machine at hand.
  *
  * Texts are UTF-8 and end with a zero byte. Options are JSON objects with the names that the other languages have too, or NULL;
- * what is not known is refused. A function that can fail gives a status; pteron_last_error() has the words, until the next
- * call of the same thread. What a function gives through its last argument is the caller's, who gives it back with the
- * `_free` function of its kind; where the status is not PTERON_OK, it is NULL.
+ * what is not known is refused. A function that can fail gives a status and, through its last argument unless that is NULL, an
+ * error, which is NULL where all went well. What a function gives through its arguments is the caller's, who gives it back with
+ * the `_free` function of its kind; where the status is not PTERON_OK, results are NULL.
  *
  * Objects may be used from any thread, by one call at a time: a second one gets PTERON_BUSY. Only `_stop` and `_dispose` are
  * for the time of a call. After `_dispose` an object gives PTERON_DISPOSED until it is freed.
@@ -37,6 +37,7 @@ typedef enum pteron_status {
     PTERON_LISTENER = 13          /* a callback failed */
 } pteron_status;
 
+typedef struct pteron_error pteron_error;
 typedef struct pteron_model pteron_model;
 typedef struct pteron_chat pteron_chat;
 typedef struct pteron_module pteron_module;
@@ -49,46 +50,76 @@ typedef bool (*pteron_progress)(const char *event, void *user);
 
 /* The version of the library; not to be freed. */
 const char *pteron_version(void);
-/* What was wrong with this thread's last call that failed; not to be freed. */
-const char *pteron_last_error(void);
+/* What was wrong, in words; and as JSON: "kind", "reason", and the numbers of PTERON_NOT_ENOUGH_MEMORY ("needed", "limit") and
+ * PTERON_CONTEXT_FULL ("tokens", "context"). Both are the error's, and are not freed themselves. */
+const char *pteron_error_words(const pteron_error *error);
+const char *pteron_error_json(const pteron_error *error);
+void pteron_error_free(pteron_error *error);
 /* Gives a text back. */
 void pteron_text_free(char *text);
 
 /* Bytes that a model would need, as JSON; nothing is fetched, converted or loaded. */
-pteron_status pteron_requirements(const char *source, const char *options, char **json);
+pteron_status pteron_requirements(const char *source, const char *options, char **json, pteron_error **error);
 
 /* Opens a program, a GGUF file or a checkpoint folder by its path, or a model by its name. */
 pteron_status pteron_model_open(const char *source, const char *options, pteron_progress progress, void *user,
-                                pteron_model **model);
+                                pteron_model **model, pteron_error **error);
 /* Cancels what is being said with it, waits for that, and disposes of its chats too. */
 void pteron_model_dispose(pteron_model *model);
 void pteron_model_free(pteron_model *model);
 
-/* Answers a list of messages (JSON, with "role" and "content") once; nothing is kept. The answer is JSON. */
-pteron_status pteron_generate(pteron_model *model, const char *messages, const char *options, pteron_piece piece, void *user,
-                              char **answer);
+/* Answers a list of messages (JSON, with "role" and "content") once, with a list of tools (JSON) or NULL; nothing is kept. The
+ * answer is JSON. */
+pteron_status pteron_generate(pteron_model *model, const char *messages, const char *tools, const char *options,
+                              pteron_piece piece, void *user, char **answer, pteron_error **error);
 
 /* A conversation: "system", "history", "tools", "when_full", "answering". */
-pteron_status pteron_chat_new(pteron_model *model, const char *options, pteron_chat **chat);
+pteron_status pteron_chat_new(pteron_model *model, const char *options, pteron_chat **chat, pteron_error **error);
 /* Asks something. The answer is JSON: "text", "tokens", "finish_reason", "stop", "tool_calls", "stats". */
 pteron_status pteron_chat_send(pteron_chat *chat, const char *text, const char *options, pteron_piece piece, void *user,
-                               char **answer);
+                               char **answer, pteron_error **error);
 /* Gives the model what a tool has found that it called in its last answer. */
-pteron_status pteron_chat_send_result(pteron_chat *chat, const char *found, pteron_piece piece, void *user, char **answer);
+pteron_status pteron_chat_send_result(pteron_chat *chat, const char *found, pteron_piece piece, void *user, char **answer,
+                                      pteron_error **error);
 /* Stops the answer that is being given, from any thread; what was said until then stays. */
 void pteron_chat_stop(pteron_chat *chat);
 /* Everything that was said, as JSON. */
-pteron_status pteron_chat_history(pteron_chat *chat, char **json);
+pteron_status pteron_chat_history(pteron_chat *chat, char **json, pteron_error **error);
 /* Goes back until so many turns are left. */
-pteron_status pteron_chat_rewind(pteron_chat *chat, uint64_t turns);
+pteron_status pteron_chat_rewind(pteron_chat *chat, uint64_t turns, pteron_error **error);
 /* Another conversation that goes on from here. */
-pteron_status pteron_chat_fork(pteron_chat *chat, pteron_chat **fork);
-pteron_status pteron_chat_save(pteron_chat *chat, const char *path);
-pteron_status pteron_chat_restore(pteron_chat *chat, const char *path);
+pteron_status pteron_chat_fork(pteron_chat *chat, pteron_chat **fork, pteron_error **error);
+pteron_status pteron_chat_save(pteron_chat *chat, const char *path, pteron_error **error);
+pteron_status pteron_chat_restore(pteron_chat *chat, const char *path, pteron_error **error);
 /* Tokens that the caches hold, and can hold; 0 where nothing says it. */
-pteron_status pteron_chat_cache_state(pteron_chat *chat, uint64_t *position, uint64_t *capacity);
+pteron_status pteron_chat_cache_state(pteron_chat *chat, uint64_t *position, uint64_t *capacity, pteron_error **error);
 void pteron_chat_dispose(pteron_chat *chat);
 void pteron_chat_free(pteron_chat *chat);
+
+typedef struct pteron_embedder pteron_embedder;
+typedef struct pteron_transcriber pteron_transcriber;
+
+/* Opens an encoder. */
+pteron_status pteron_embedder_open(const char *source, const char *options, pteron_progress progress, void *user,
+                                   pteron_embedder **embedder, pteron_error **error);
+/* The vector of each text of a list, both as JSON. Threads may do this at the same time. */
+pteron_status pteron_embedder_embed(pteron_embedder *embedder, const char *texts, char **vectors, pteron_error **error);
+void pteron_embedder_dispose(pteron_embedder *embedder);
+void pteron_embedder_free(pteron_embedder *embedder);
+
+/* Told what is found in a sound, as JSON with an "event", on the thread that asked; false cancels. */
+typedef bool (*pteron_found)(const char *event, void *user);
+
+/* Opens a speech model. */
+pteron_status pteron_transcriber_open(const char *source, const char *options, pteron_progress progress, void *user,
+                                      pteron_transcriber **transcriber, pteron_error **error);
+/* Writes down what is said in a file or, where the path is NULL, in samples of one channel between -1 and 1. The transcript is
+ * JSON: "text", "language", "segments", "duration", "is_cut_off". */
+pteron_status pteron_transcriber_transcribe(pteron_transcriber *transcriber, const char *path, const float *samples, size_t count,
+                                            uint32_t rate, const char *options, pteron_found found, void *user,
+                                            char **transcript, pteron_error **error);
+void pteron_transcriber_dispose(pteron_transcriber *transcriber);
+void pteron_transcriber_free(pteron_transcriber *transcriber);
 
 /* Element types, as ExecuTorch numbers them. */
 typedef enum pteron_dtype {
@@ -122,10 +153,14 @@ typedef struct pteron_value {
 } pteron_value;
 
 /* Loads a program (.pte). */
-pteron_status pteron_module_load(const char *path, const char *options, pteron_module **module);
+pteron_status pteron_module_load(const char *path, const char *options, pteron_module **module, pteron_error **error);
+/* What its methods take and give, as JSON. */
+pteron_status pteron_module_methods(pteron_module *module, char **json, pteron_error **error);
+/* Forgets what earlier runs have left. */
+pteron_status pteron_module_reset(pteron_module *module, pteron_error **error);
 /* Runs a method. What the inputs point to is copied. */
 pteron_status pteron_module_execute(pteron_module *module, const char *method, const pteron_value *inputs, size_t count,
-                                    pteron_values **outputs);
+                                    pteron_values **outputs, pteron_error **error);
 /* How many results there are, and one of them; what it points to is valid until they are freed. */
 size_t pteron_values_count(const pteron_values *values);
 pteron_value pteron_values_get(const pteron_values *values, size_t index);

@@ -1,10 +1,11 @@
 //! Conversations.
 
 use crate::model::{Piece, listener, pteron_model};
-use crate::status::{Status, call};
+use crate::status::{Status, call, pteron_error};
 use crate::text::{free, give_json, json, object, place, text};
 use pteron_bindings::Chat;
 use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// A conversation.
@@ -17,8 +18,9 @@ pub extern "C" fn pteron_chat_new(
     model: *mut pteron_model,
     options: *const c_char,
     chat: *mut *mut pteron_chat,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(chat)?;
         let chat = object(model)?.0.chat(json("options", options)?)?;
         *out = Box::into_raw(Box::new(pteron_chat(chat)));
@@ -35,8 +37,9 @@ pub extern "C" fn pteron_chat_send(
     piece: Piece,
     user: *mut c_void,
     answer: *mut *mut c_char,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(answer)?;
         let (chat, options) = (&object(chat)?.0, json("options", options)?);
         let answer = chat.send(text("text", asked)?.to_owned(), options, listener(piece, user))?;
@@ -53,8 +56,9 @@ pub extern "C" fn pteron_chat_send_result(
     piece: Piece,
     user: *mut c_void,
     answer: *mut *mut c_char,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(answer)?;
         let found = text("found", found)?.to_owned();
         *out = give_json(&object(chat)?.0.send_result(found, listener(piece, user))?)?;
@@ -65,7 +69,7 @@ pub extern "C" fn pteron_chat_send_result(
 /// Stops the answer that is being given.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_chat_stop(chat: *mut pteron_chat) {
-    call(|| {
+    call(null_mut(), || {
         object(chat)?.0.stop();
         Ok(())
     });
@@ -73,8 +77,12 @@ pub extern "C" fn pteron_chat_stop(chat: *mut pteron_chat) {
 
 /// Everything that was said, as JSON.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_chat_history(chat: *mut pteron_chat, out: *mut *mut c_char) -> Status {
-    call(|| {
+pub extern "C" fn pteron_chat_history(
+    chat: *mut pteron_chat,
+    out: *mut *mut c_char,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || {
         let out = place(out)?;
         *out = give_json(&object(chat)?.0.history()?)?;
         Ok(())
@@ -83,14 +91,22 @@ pub extern "C" fn pteron_chat_history(chat: *mut pteron_chat, out: *mut *mut c_c
 
 /// Goes back until so many turns are left.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_chat_rewind(chat: *mut pteron_chat, turns: u64) -> Status {
-    call(|| object(chat)?.0.rewind(turns))
+pub extern "C" fn pteron_chat_rewind(
+    chat: *mut pteron_chat,
+    turns: u64,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || object(chat)?.0.rewind(turns))
 }
 
 /// Another conversation that goes on from here.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_chat_fork(chat: *mut pteron_chat, fork: *mut *mut pteron_chat) -> Status {
-    call(|| {
+pub extern "C" fn pteron_chat_fork(
+    chat: *mut pteron_chat,
+    fork: *mut *mut pteron_chat,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || {
         let out = place(fork)?;
         *out = Box::into_raw(Box::new(pteron_chat(object(chat)?.0.fork()?)));
         Ok(())
@@ -99,14 +115,22 @@ pub extern "C" fn pteron_chat_fork(chat: *mut pteron_chat, fork: *mut *mut ptero
 
 /// Writes the conversation to a file.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_chat_save(chat: *mut pteron_chat, path: *const c_char) -> Status {
-    call(|| object(chat)?.0.save(text("path", path)?.to_owned()))
+pub extern "C" fn pteron_chat_save(
+    chat: *mut pteron_chat,
+    path: *const c_char,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || object(chat)?.0.save(text("path", path)?.to_owned()))
 }
 
 /// Goes on with a conversation in a file.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_chat_restore(chat: *mut pteron_chat, path: *const c_char) -> Status {
-    call(|| object(chat)?.0.restore(text("path", path)?.to_owned()).map(drop))
+pub extern "C" fn pteron_chat_restore(
+    chat: *mut pteron_chat,
+    path: *const c_char,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || object(chat)?.0.restore(text("path", path)?.to_owned()).map(drop))
 }
 
 /// Tokens that the caches hold, and can hold.
@@ -118,8 +142,9 @@ pub unsafe extern "C" fn pteron_chat_cache_state(
     chat: *mut pteron_chat,
     position: *mut u64,
     capacity: *mut u64,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let state = object(chat)?.0.cache_state()?;
         let places = [(position, state.position), (capacity, state.capacity.unwrap_or(0))];
         for (place, value) in places.into_iter().filter(|(place, _)| !place.is_null()) {
@@ -133,7 +158,7 @@ pub unsafe extern "C" fn pteron_chat_cache_state(
 /// Cancels the answer that is being given, waits for its end, and gives the caches back.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_chat_dispose(chat: *mut pteron_chat) {
-    call(|| {
+    call(null_mut(), || {
         object(chat)?.0.dispose();
         Ok(())
     });

@@ -7,15 +7,19 @@
 #![allow(unsafe_code)]
 
 mod chat;
+mod embed;
 mod model;
 mod module;
 mod status;
 mod text;
+mod transcribe;
 mod value;
 
 pub use chat::*;
+pub use embed::*;
 pub use model::*;
 pub use module::*;
 pub use status::*;
 pub use text::*;
+pub use transcribe::*;
 pub use value::*;

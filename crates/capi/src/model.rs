@@ -1,12 +1,13 @@
 //! Models: what they need, opening them, answers without a conversation.
 
-use crate::status::{Status, call};
-use crate::text::{User, free, give_json, json, object, place, text};
+use crate::status::{Status, call, pteron_error};
+use crate::text::{User, free, give_json, json, object, optional, place, text};
 use pteron_bindings::{
     Event, GenerateOptions, Message, Model, OpenOptions, PieceListener, ProgressListener, PteronError,
     requirements,
 };
 use std::ffi::{CString, c_char, c_void};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// A model that is open.
@@ -46,14 +47,20 @@ impl ProgressListener for Watch {
     }
 }
 
+pub(crate) fn watch(progress: Progress, user: *mut c_void) -> Option<Arc<dyn ProgressListener>> {
+    let progress = progress?;
+    Some(Arc::new(Watch(progress, User(user))))
+}
+
 /// Bytes that a model would need, as JSON.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_requirements(
     source: *const c_char,
     options: *const c_char,
     out: *mut *mut c_char,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(out)?;
         let needs = requirements(text("source", source)?.to_owned(), json("options", options)?)?;
         *out = give_json(&needs)?;
@@ -69,12 +76,12 @@ pub extern "C" fn pteron_model_open(
     progress: Progress,
     user: *mut c_void,
     model: *mut *mut pteron_model,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(model)?;
         let options: Option<OpenOptions> = json("options", options)?;
-        let listener = progress.map(|tell| Arc::new(Watch(tell, User(user))) as Arc<dyn ProgressListener>);
-        let model = Model::open(text("source", source)?.to_owned(), options, listener, None)?;
+        let model = Model::open(text("source", source)?.to_owned(), options, watch(progress, user), None)?;
         *out = Box::into_raw(Box::new(pteron_model(model)));
         Ok(())
     })
@@ -83,7 +90,7 @@ pub extern "C" fn pteron_model_open(
 /// Cancels what is being said with it, waits for that, and disposes of its chats too.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_model_dispose(model: *mut pteron_model) {
-    call(|| {
+    call(null_mut(), || {
         object(model)?.0.dispose();
         Ok(())
     });
@@ -104,17 +111,23 @@ pub unsafe extern "C" fn pteron_model_free(model: *mut pteron_model) {
 pub extern "C" fn pteron_generate(
     model: *mut pteron_model,
     messages: *const c_char,
+    tools: *const c_char,
     options: *const c_char,
     piece: Piece,
     user: *mut c_void,
     answer: *mut *mut c_char,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(answer)?;
         let options: Option<GenerateOptions> = json("options", options)?;
         let messages: Vec<Message> = json("messages", messages)?.unwrap_or_default();
         let generation = object(model)?.0.generation(options)?;
-        *out = give_json(&generation.respond(messages, None, listener(piece, user))?)?;
+        *out = give_json(&generation.respond(
+            messages,
+            optional("tools", tools)?.map(str::to_owned),
+            listener(piece, user),
+        )?)?;
         Ok(())
     })
 }

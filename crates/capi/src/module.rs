@@ -1,10 +1,11 @@
 //! Any program, on tensors.
 
-use crate::status::{Status, call, invalid};
-use crate::text::{free, json, object, place, text};
+use crate::status::{Status, call, pteron_error};
+use crate::text::{free, give_json, invalid, json, object, place, text};
 use crate::value::{pteron_value, pteron_values, read};
 use pteron_bindings::Module;
 use std::ffi::c_char;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// A program, loaded.
@@ -17,8 +18,9 @@ pub extern "C" fn pteron_module_load(
     path: *const c_char,
     options: *const c_char,
     module: *mut *mut pteron_module,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(module)?;
         let module = Module::load(text("path", path)?.to_owned(), vec![], json("options", options)?)?;
         *out = Box::into_raw(Box::new(pteron_module(module)));
@@ -37,8 +39,9 @@ pub unsafe extern "C" fn pteron_module_execute(
     inputs: *const pteron_value,
     count: usize,
     outputs: *mut *mut pteron_values,
+    error: *mut *mut pteron_error,
 ) -> Status {
-    call(|| {
+    call(error, || {
         let out = place(outputs)?;
         if count > 0 && inputs.is_null() {
             return Err(invalid("the inputs are NULL"));
@@ -50,6 +53,27 @@ pub unsafe extern "C" fn pteron_module_execute(
         *out = Box::into_raw(Box::new(pteron_values::of(outputs)));
         Ok(())
     })
+}
+
+/// What its methods take and give, as JSON.
+#[unsafe(no_mangle)]
+pub extern "C" fn pteron_module_methods(
+    module: *mut pteron_module,
+    out: *mut *mut c_char,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || {
+        let (out, module) = (place(out)?, &object(module)?.0);
+        let methods = module.method_names().into_iter().map(|name| module.method_metadata(name));
+        *out = give_json(&methods.collect::<Result<Vec<_>, _>>()?)?;
+        Ok(())
+    })
+}
+
+/// Forgets what earlier runs have left.
+#[unsafe(no_mangle)]
+pub extern "C" fn pteron_module_reset(module: *mut pteron_module, error: *mut *mut pteron_error) -> Status {
+    call(error, || object(module)?.0.reset())
 }
 
 /// How many results there are.
@@ -80,7 +104,7 @@ pub unsafe extern "C" fn pteron_values_free(values: *mut pteron_values) {
 /// Cancels the run that is under way, waits for its end, and gives the memory back.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_module_dispose(module: *mut pteron_module) {
-    call(|| {
+    call(null_mut(), || {
         object(module)?.0.dispose();
         Ok(())
     });

@@ -1,9 +1,12 @@
-//! How a call ended: a number, and the words of a thread's last failure.
+//! How a call ended: a number, and an error for the caller where it failed. Nothing is kept by thread: runtimes such as Go's and
+//! Node's move calls between threads.
 
+use crate::text::{free, object};
 use pteron_bindings::PteronError;
-use std::cell::RefCell;
+use serde_json::{Value, json};
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 
 /// How a call ended.
 #[repr(C)]
@@ -59,27 +62,66 @@ impl Status {
     }
 }
 
-thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+/// Why a call failed.
+#[expect(non_camel_case_types, reason = "the name that it has in C")]
+pub struct pteron_error {
+    words: CString,
+    /// All there is to tell, as JSON.
+    details: CString,
 }
 
-pub(crate) fn invalid(reason: &str) -> PteronError {
-    PteronError::Invalid { reason: reason.to_owned() }
-}
-
-/// Does what a function shall do; what goes wrong becomes its status.
-pub(crate) fn call(act: impl FnOnce() -> Result<(), PteronError>) -> Status {
+/// Does what a function shall do; what goes wrong becomes its status, and an error for the caller who wants one.
+pub(crate) fn call(error: *mut *mut pteron_error, act: impl FnOnce() -> Result<(), PteronError>) -> Status {
+    // SAFETY: the header says that it points to a pointer of the caller, or is NULL.
+    let place = unsafe { error.as_mut() };
     // What is left half done by a panic is an object that its own slot has taken back.
     let done = catch_unwind(AssertUnwindSafe(act));
     let done = done.unwrap_or_else(|_| Err(PteronError::Run { reason: "a panic below".to_owned() }));
-    let Err(error) = done else { return Status::Ok };
-    let words = error.to_string().replace('\0', " ");
-    LAST.with(|last| *last.borrow_mut() = CString::new(words).unwrap_or_default());
-    Status::of(&error)
+    let given = done.as_ref().err().map(|error| {
+        let words = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+        let details = CString::new(details(error).to_string()).unwrap_or_default();
+        Box::into_raw(Box::new(pteron_error { words, details }))
+    });
+    match (place, given) {
+        (Some(place), given) => *place = given.unwrap_or(null_mut()),
+        // SAFETY: nobody has seen it.
+        (None, Some(given)) => unsafe { free(given) },
+        (None, None) => {}
+    }
+    done.err().as_ref().map_or(Status::Ok, Status::of)
 }
 
-/// What was wrong with this thread's last call that failed.
+fn details(error: &PteronError) -> Value {
+    let mut details = json!({"kind": format!("{:?}", Status::of(error)), "reason": error.to_string()});
+    let numbers = match error {
+        PteronError::NotEnoughMemory { needed, limit, .. } => [("needed", needed), ("limit", limit)],
+        PteronError::ContextFull { tokens, context, .. } => [("tokens", tokens), ("context", context)],
+        _ => return details,
+    };
+    for (name, number) in numbers {
+        details[name] = json!(number);
+    }
+    details
+}
+
+/// What was wrong, in words.
 #[unsafe(no_mangle)]
-pub extern "C" fn pteron_last_error() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+pub extern "C" fn pteron_error_words(error: *const pteron_error) -> *const c_char {
+    object(error).map_or(c"".as_ptr(), |error| error.words.as_ptr())
+}
+
+/// The same as JSON: its kind, its words, and its numbers where it has some.
+#[unsafe(no_mangle)]
+pub extern "C" fn pteron_error_json(error: *const pteron_error) -> *const c_char {
+    object(error).map_or(c"{}".as_ptr(), |error| error.details.as_ptr())
+}
+
+/// Gives an error back.
+///
+/// # Safety
+/// It is NULL, or came from a function here and was not given back yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pteron_error_free(error: *mut pteron_error) {
+    // SAFETY: as the caller promises.
+    unsafe { free(error) };
 }

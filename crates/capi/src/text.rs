@@ -1,6 +1,5 @@
 //! Texts and pointers at the border: read with a look at what they are, given out to be given back.
 
-use crate::status::invalid;
 use pteron_bindings::PteronError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,12 +28,17 @@ pub unsafe extern "C" fn pteron_text_free(text: *mut c_char) {
     }
 }
 
+pub(crate) fn invalid(reason: &str) -> PteronError {
+    PteronError::Invalid { reason: reason.to_owned() }
+}
+
 /// A text of the caller; an error where there is none.
 pub(crate) fn text<'t>(name: &str, text: *const c_char) -> Result<&'t str, PteronError> {
     optional(name, text)?.ok_or_else(|| invalid(&format!("`{name}` is NULL")))
 }
 
-fn optional<'t>(name: &str, text: *const c_char) -> Result<Option<&'t str>, PteronError> {
+/// A text of the caller, or none.
+pub(crate) fn optional<'t>(name: &str, text: *const c_char) -> Result<Option<&'t str>, PteronError> {
     if text.is_null() {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! Arguments and results: what C points to becomes tensors, and tensors what C can look at.
 
-use crate::status::invalid;
+use crate::text::invalid;
 use pteron_bindings::{DType, PteronError, Tensor, Value};
 use std::ffi::c_void;
 use std::ptr::null;

@@ -110,9 +110,13 @@ fn the_example_in_c_compiles_without_warnings_and_runs() {
     assert!(lines.last().unwrap().starts_with("1 result of 2 dims, the largest at "), "{said}");
 }
 
-fn words() -> String {
-    // SAFETY: it is a text of this thread's last call.
-    unsafe { CStr::from_ptr(pteron_last_error()) }.to_str().unwrap().to_owned()
+/// The words of an error, which is given back.
+fn words(error: *mut pteron_error) -> String {
+    // SAFETY: it came from a call, and its words last until it is given back.
+    let words = unsafe { CStr::from_ptr(pteron_error_words(error)) }.to_str().unwrap().to_owned();
+    // SAFETY: as above.
+    unsafe { pteron_error_free(error) };
+    words
 }
 
 fn text(text: &str) -> CString {
@@ -122,25 +126,32 @@ fn text(text: &str) -> CString {
 fn opened(place: &Path) -> *mut pteron_model {
     let path = text(pteron::tiny::talking(place).unwrap().to_str().unwrap());
     let mut model = null_mut();
-    assert_eq!(pteron_model_open(path.as_ptr(), null(), None, null_mut(), &mut model), Status::Ok);
+    assert_eq!(
+        pteron_model_open(path.as_ptr(), null(), None, null_mut(), &mut model, null_mut()),
+        Status::Ok
+    );
     model
 }
 
 #[test]
 fn what_c_should_not_hand_over_is_told() {
-    let mut model = null_mut();
-    assert_eq!(pteron_model_open(null(), null(), None, null_mut(), &mut model), Status::Invalid);
-    assert_eq!(words(), "`source` is NULL");
-    let (source, options) = (text("a.pte"), text("{\"thread\": 1}"));
-    let status = pteron_model_open(source.as_ptr(), options.as_ptr(), None, null_mut(), &mut model);
+    let (mut model, mut error) = (null_mut(), null_mut());
+    let mut open = |source: *const c_char, options: *const c_char| {
+        let status = pteron_model_open(source, options, None, null_mut(), &mut model, &mut error);
+        assert!(model.is_null());
+        (status, words(error))
+    };
+    assert_eq!(open(null(), null()), (Status::Invalid, "`source` is NULL".to_owned()));
+    assert_eq!(open(c"caf\xe9".as_ptr(), null()), (Status::Invalid, "`source` is no UTF-8".to_owned()));
+    let (status, said) = open(c"a.pte".as_ptr(), c"{\"thread\": 1}".as_ptr());
     assert_eq!(status, Status::Invalid);
-    assert!(words().contains("unknown field `thread`"), "{}", words());
-    let latin = c"caf\xe9";
-    assert_eq!(pteron_model_open(latin.as_ptr(), null(), None, null_mut(), &mut model), Status::Invalid);
-    assert_eq!(pteron_model_open(source.as_ptr(), null(), None, null_mut(), null_mut()), Status::Invalid);
-    assert_eq!(pteron_chat_new(null_mut(), null(), null_mut()), Status::Invalid);
-    assert_eq!(pteron_chat_rewind(null_mut(), 0), Status::Invalid);
+    assert!(said.contains("unknown field `thread`"), "{said}");
+    let nowhere = pteron_model_open(c"a.pte".as_ptr(), null(), None, null_mut(), null_mut(), null_mut());
+    assert_eq!(nowhere, Status::Invalid);
+    assert_eq!(pteron_chat_new(null_mut(), null(), null_mut(), null_mut()), Status::Invalid);
+    assert_eq!(pteron_chat_rewind(null_mut(), 0, null_mut()), Status::Invalid);
     assert_eq!(pteron_values_count(null()), 0);
+    assert_eq!(words(null_mut()), "");
     // SAFETY: NULL may be given back.
     unsafe {
         pteron_model_free(null_mut());
@@ -149,11 +160,25 @@ fn what_c_should_not_hand_over_is_told() {
 }
 
 #[test]
+fn errors_have_their_numbers() {
+    let place = tempfile::tempdir().unwrap();
+    let path = text(pteron::tiny::talking(place.path()).unwrap().to_str().unwrap());
+    let (mut model, mut error) = (null_mut(), null_mut());
+    let limit = c"{\"memory_limit\": 1000}".as_ptr();
+    let status = pteron_model_open(path.as_ptr(), limit, None, null_mut(), &mut model, &mut error);
+    assert_eq!(status, Status::NotEnoughMemory);
+    // SAFETY: it came from the call, and its words last until it is given back.
+    let said = unsafe { CStr::from_ptr(pteron_error_json(error)) }.to_str().unwrap().to_owned();
+    assert!(said.contains("\"kind\":\"NotEnoughMemory\"") && said.contains("\"limit\":1000"), "{said}");
+    words(error);
+}
+
+#[test]
 fn tensors_of_c_are_looked_at_before_they_are_read() {
     let place = tempfile::tempdir().unwrap();
     let path = text(pteron::tiny::silent(place.path()).unwrap().to_str().unwrap());
     let mut module = null_mut();
-    assert_eq!(pteron_module_load(path.as_ptr(), null(), &mut module), Status::Ok);
+    assert_eq!(pteron_module_load(path.as_ptr(), null(), &mut module, null_mut()), Status::Ok);
     let (tokens, shape) = ([5i64, 6, 7], [1u64, 3]);
     let good = pteron_value {
         kind: 1,
@@ -178,8 +203,9 @@ fn tensors_of_c_are_looked_at_before_they_are_read() {
     let run = |value: pteron_value| {
         let (inputs, mut outputs) = ([value, position], null_mut());
         // SAFETY: two inputs, which point to what is above or are refused before they are followed.
-        let status =
-            unsafe { pteron_module_execute(module, c"forward".as_ptr(), inputs.as_ptr(), 2, &mut outputs) };
+        let status = unsafe {
+            pteron_module_execute(module, c"forward".as_ptr(), inputs.as_ptr(), 2, &mut outputs, null_mut())
+        };
         let count = pteron_values_count(outputs);
         // SAFETY: it came from the call, or is NULL.
         unsafe { pteron_values_free(outputs) };
@@ -207,12 +233,20 @@ fn a_callback_ends_an_answer_and_disposal_a_chat() {
     let model = opened(place.path());
     let (mut chat, mut answer, mut pieces) = (null_mut(), null_mut(), 0usize);
     assert_eq!(
-        pteron_chat_new(model, c"{\"answering\": {\"ignore_end\": true}}".as_ptr(), &mut chat),
+        pteron_chat_new(model, c"{\"answering\": {\"ignore_end\": true}}".as_ptr(), &mut chat, null_mut()),
         Status::Ok
     );
     let user: *mut usize = &mut pieces;
     let send = |answer: &mut *mut c_char| {
-        pteron_chat_send(chat, c"Count to a hundred.".as_ptr(), null(), Some(refuses), user.cast(), answer)
+        pteron_chat_send(
+            chat,
+            c"Count to a hundred.".as_ptr(),
+            null(),
+            Some(refuses),
+            user.cast(),
+            answer,
+            null_mut(),
+        )
     };
     assert_eq!(send(&mut answer), Status::Ok);
     // SAFETY: it came from the call above.

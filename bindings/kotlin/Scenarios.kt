@@ -19,6 +19,8 @@ class Given(private val fields: Map<*, *>, val models: File, val home: File) {
     fun model(file: String) = File(models, file).path
     fun talking(options: OpenOptions? = null, listener: ProgressListener? = null, cancel: Cancel? = null) =
         Model.open(model("talking.pte"), options, listener, cancel)
+    /** A model whose answers last long enough to be interrupted. */
+    fun slow() = talking(OpenOptions(backend = text("slow"), context = number("context").toULong()))
     fun answering() =
         GenerateOptions(maxTokens = number("max_tokens").toULong(), temperature = 0.0)
 }
@@ -143,7 +145,8 @@ fun atOnce(given: Given): Map<String, Any?> {
         given.texts("questions").map { question -> async { chat().answer(question).toList() } }.awaitAll()
     }
     val alone = given.texts("questions").map { chat().send(it) }
-    val busy = model.chat(endless)
+    val slow = given.slow()
+    val busy = slow.chat(endless)
     val stream = busy.stream("Hello")
     val second = kind { busy.send("Why?") }
     stream.stop()
@@ -153,14 +156,14 @@ fun atOnce(given: Given): Map<String, Any?> {
         "second_call" to second,
         "finish" to finish(stream),
         "usable_after" to (busy.send("Why?", GenerateOptions(maxTokens = 2u)).tokens.size <= 2),
-    ).also { model.dispose() }
+    ).also { model.dispose(); slow.dispose() }
 }
 
 fun memory(given: Given): Map<String, Any?> = try {
     given.talking(OpenOptions(memoryLimit = given.number("memory_limit").toULong()))
     mapOf("error" to "none")
 } catch (error: PteronException.NotEnoughMemory) {
-    mapOf("error" to name(error).let { "NotEnoughMemory" }, "needed_is_more" to (error.needed > error.limit), "limit" to error.limit)
+    mapOf("error" to "NotEnoughMemory", "needed_is_more" to (error.needed > error.limit), "limit" to error.limit)
 }
 
 fun badFile(given: Given): Map<String, Any?> {
@@ -181,7 +184,7 @@ fun badFile(given: Given): Map<String, Any?> {
 }
 
 fun dispose(given: Given): Map<String, Any?> {
-    val model = given.talking()
+    val model = given.slow()
     val chat = model.chat(endless)
     val stream = chat.stream(given.text("question"))
     val first = stream.waitNext()

@@ -74,7 +74,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None) 
     about = f"{name}.dist-info"
     files: list[tuple[str, bytes, int]] = []
     for path in sorted((HERE / "pteron").iterdir()):
-        if path.name == "py.typed" or (path.suffix == ".py" and path.name != "pteron.py"):
+        if path.name == "py.typed" or (path.suffix in (".py", ".pyi") and path.name != "pteron.py"):
             files.append((f"pteron/{path.name}", path.read_bytes(), 0o644))
     with tempfile.TemporaryDirectory() as folder:
         generate(built, Path(folder))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import pteron as native
 from ._chat import Disposed
+from ._errors import PteronError
 from ._open import Opening, record
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def tensor(array: Any) -> native.Tensor:
     rows = _numpy().ascontiguousarray(array).reshape(_numpy().shape(array))
     dtype = _DTYPES.get(rows.dtype.name) if rows.dtype.isnative else None
     if dtype is None:
-        raise native.PteronError.Invalid(f"arrays of {rows.dtype} are not taken")
+        raise PteronError.Invalid(f"arrays of {rows.dtype} are not taken")
     return native.Tensor.over(dtype, list(rows.shape), rows.ctypes.data, rows.nbytes, _Kept(rows))
 
 

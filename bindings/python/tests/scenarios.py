@@ -38,7 +38,8 @@ def open_(given, models, home):
         "thrown": kind(lambda: pteron.Model.open(talking, progress=fail)),
         "cancelled": kind(lambda: pteron.Model.open(talking, cancel=cancel)),
     }
-    with pteron.Embedder.open(models / "embedding", home=home, progress=lambda event: converting.append(event_name(event))) as embedder:
+    told = lambda event: converting.append(event_name(event))
+    with pteron.Embedder.open(models / "embedding", home=home, progress=told) as embedder:
         first, second, third = embedder.embed(given["texts"])
         return facts | {
             "converted": "converting" in converting,
@@ -112,6 +113,11 @@ def tools(given, models, home):
         }
 
 
+def slow(given, models) -> pteron.Model:
+    """A model whose answers last long enough to be interrupted."""
+    return pteron.Model.open(models / "talking.pte", backend=given["slow"], context=given["context"])
+
+
 def at_once(given, models, home):
     options = {"max_tokens": given["max_tokens"], "temperature": given["temperature"]}
     with pteron.Model.open(models / "talking.pte") as model:
@@ -125,6 +131,7 @@ def at_once(given, models, home):
 
         answers = asyncio.run(together())
         alone = [model.chat(**options).send(question).text for question in given["questions"]]
+    with slow(given, models) as model:
         busy = model.chat(ignore_end=True)
         stream = busy.stream("Hello")
         second = kind(lambda: busy.send("Why?"))
@@ -162,7 +169,7 @@ def bad_file(given, models, home):
 
 
 def dispose(given, models, home):
-    model = pteron.Model.open(models / "talking.pte")
+    model = slow(given, models)
     chat = model.chat(ignore_end=True)
     stream = chat.stream(given["question"])
     first = next(iter(stream))

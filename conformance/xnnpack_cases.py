@@ -10,15 +10,9 @@ The outputs of a case are those of ExecuTorch's own runtime, which must agree wi
 PyTorch eager within the case's tolerance; a case where they do not is skipped.
 """
 
-import argparse
-import fnmatch
-import sys
-import traceback
-from pathlib import Path
-
 import et_env  # first: it puts stand-ins in place
 import torch
-from case_files import pack
+from case_files import make_all
 import xnnpack_old
 from torch import nn
 from torch.nn import functional as F
@@ -286,33 +280,10 @@ def make(out, name, form, build, shapes=None, sizes=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--filter", action="append", default=[])
-    parser.add_argument("--zip", type=Path, help="pack what is in OUT")
-    parser.add_argument("--verbose", action="store_true")
-    arguments = parser.parse_args()
     jobs = [(name, form, build, None, None) for name, (forms, build) in CASES.items() for form in forms]
     jobs += [(name, form, build, shapes, sizes)
              for name, (forms, build, shapes, sizes) in DYNAMIC_SHAPES.items() for form in forms]
-    written = skipped = 0
-    for name, form, build, shapes, sizes in jobs:
-        full = f"{name}_{form}"
-        if arguments.filter and not any(fnmatch.fnmatch(full, glob) for glob in arguments.filter):
-            continue
-        try:
-            make(arguments.out, name, form, build, shapes, sizes)
-            written += 1
-        except Exception as error:
-            skipped += 1
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            print(f"skipped {full}: {reason}")
-            if arguments.verbose:
-                traceback.print_exc(file=sys.stdout)
-        sys.stdout.flush()
-    if arguments.zip:
-        pack(arguments.out, arguments.zip)
-    et_env.report(written, skipped)
+    make_all(__doc__, [(f"{job[0]}_{job[1]}", lambda out, job=job: make(out, *job)) for job in jobs])
 
 
 if __name__ == "__main__":

@@ -10,17 +10,13 @@ without quantisation must agree with PyTorch eager; the others may not be furthe
 than rounding to 8 and 4 bits explains.
 """
 
-import argparse
-import fnmatch
 import json
-import sys
 import tempfile
-import traceback
 from pathlib import Path
 
 import et_env  # first: it puts stand-ins in place
 import torch
-from case_files import pack
+from case_files import make_all
 
 PARAMS = {
     "dim": 32,
@@ -40,7 +36,8 @@ DECODED = 5
 TOLERANCE = 1e-3
 METADATA = {"get_bos_id": 1, "get_eos_ids": [2]}
 
-CACHED = ["-kv"]
+XNNPACK = ["-X", "--xnnpack-extended-ops"]
+CACHED = [*XNNPACK, "-kv"]
 CUSTOM = [*CACHED, "--use_sdpa_with_kv_cache"]
 FOUR_BITS = ["-qmode", "8da4w", "-G", "32"]
 # By name: the exporter's options, and how far logits may be from those of plain f32.
@@ -55,36 +52,42 @@ FORMS = {
 }
 
 
-def checkpoint():
+def checkpoint(params=None):
     """Random weights by the names that the exporter reads."""
+    params = params or PARAMS
     torch.manual_seed(42)
-    dim, inner = PARAMS["dim"], PARAMS["hidden_dim"]
-    own = dim // PARAMS["n_heads"] * PARAMS["n_kv_heads"]
-    shapes = {"tok_embeddings.weight": (PARAMS["vocab_size"], dim), "output.weight": (PARAMS["vocab_size"], dim)}
-    for layer in range(PARAMS["n_layers"]):
+    dim, inner = params["dim"], params["hidden_dim"]
+    own = dim // params["n_heads"] * params["n_kv_heads"]
+    shapes = {"tok_embeddings.weight": (params["vocab_size"], dim), "output.weight": (params["vocab_size"], dim)}
+    for layer in range(params["n_layers"]):
         attention, feed = f"layers.{layer}.attention", f"layers.{layer}.feed_forward"
         shapes |= {f"{attention}.wq.weight": (dim, dim), f"{attention}.wk.weight": (own, dim)}
         shapes |= {f"{attention}.wv.weight": (own, dim), f"{attention}.wo.weight": (dim, dim)}
         shapes |= {f"{feed}.w1.weight": (inner, dim), f"{feed}.w2.weight": (dim, inner)}
         shapes |= {f"{feed}.w3.weight": (inner, dim)}
     weights = {name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
-    norms = [f"layers.{layer}.{name}" for layer in range(PARAMS["n_layers"]) for name in ("attention_norm", "ffn_norm")]
+    norms = [f"layers.{layer}.{name}" for layer in range(params["n_layers"]) for name in ("attention_norm", "ffn_norm")]
     weights |= {f"{name}.weight": 1 + 0.1 * torch.randn(dim) for name in (*norms, "norm")}
     return weights
 
 
-def exported(options, weights, folder):
-    """The program that the exporter writes."""
-    from executorch.examples.models.llama.export_llama_lib import build_args_parser, export_llama
+def arguments(options, weights, folder, params=None):
+    """What the exporter is told: a model with these weights, as a file in `folder`."""
+    from executorch.examples.models.llama.export_llama_lib import build_args_parser
 
-    (folder / "params.json").write_text(json.dumps(PARAMS))
+    (folder / "params.json").write_text(json.dumps(params or PARAMS))
     torch.save(weights, folder / "weights.pth")
-    arguments = build_args_parser().parse_args([
+    return build_args_parser().parse_args([
         "--model", "llama3_2", "-c", str(folder / "weights.pth"), "-p", str(folder / "params.json"),
-        "-o", str(folder), "-n", "tiny", "-X", "--xnnpack-extended-ops", "-d", "fp32",
-        "--max_seq_length", str(CONTEXT), "--max_context_length", str(CONTEXT),
+        "-o", str(folder), "-n", "tiny", "-d", "fp32", "--max_seq_length", str(CONTEXT), "--max_context_length", str(CONTEXT),
         "--metadata", json.dumps(METADATA), *options])
-    export_llama(arguments)
+
+
+def exported(options, weights, folder, params=None):
+    """The program that the exporter writes."""
+    from executorch.examples.models.llama.export_llama_lib import export_llama
+
+    export_llama(arguments(options, weights, folder, params))
     return (folder / "tiny.pte").read_bytes()
 
 
@@ -134,29 +137,7 @@ def make(out, name, options, allowed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--filter", action="append", default=[])
-    parser.add_argument("--zip", type=Path, help="pack what is in OUT")
-    parser.add_argument("--verbose", action="store_true")
-    arguments = parser.parse_args()
-    written = skipped = 0
-    for name, (options, allowed) in FORMS.items():
-        if arguments.filter and not any(fnmatch.fnmatch(name, glob) for glob in arguments.filter):
-            continue
-        try:
-            make(arguments.out, name, options, allowed)
-            written += 1
-        except Exception as error:
-            skipped += 1
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            print(f"skipped {name}: {reason}")
-            if arguments.verbose:
-                traceback.print_exc(file=sys.stdout)
-        sys.stdout.flush()
-    if arguments.zip:
-        pack(arguments.out, arguments.zip)
-    et_env.report(written, skipped)
+    make_all(__doc__, [(name, lambda out, name=name, form=form: make(out, name, *form)) for name, form in FORMS.items()])
 
 
 if __name__ == "__main__":

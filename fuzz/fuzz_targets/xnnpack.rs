@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pteron_format::xnnpack::{Argument, Payload, lift};
-use pteron_format::{Limits, emit};
+use pteron_format::xnnpack::{Payload, lift};
+use pteron_format::{Argument, Limits, emit};
 use pteron_ir::verify::verify_module;
 use pteron_tensor::{Bytes, DType};
 

@@ -27,6 +27,11 @@ pub(crate) fn xnnpack_cases() -> PathBuf {
     conformance().join("xnnpack.zip")
 }
 
+/// The packed cases for Vulkan.
+pub(crate) fn vulkan_cases() -> PathBuf {
+    conformance().join("vulkan.zip")
+}
+
 /// The packed sample of the set of checkpoints.
 pub(crate) fn checkpoints() -> PathBuf {
     conformance().join("checkpoints.zip")

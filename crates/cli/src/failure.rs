@@ -295,7 +295,7 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::InputCount { .. } | Error::Input { .. } => {
             Some("`pteron inspect FILE` lists the inputs of every method with their dtypes and bounds")
         }
-        Error::ForeignDelegate { .. } => Some("export the model for MLX or XNNPACK"),
+        Error::ForeignDelegate { .. } => Some("export the model for MLX, XNNPACK or Vulkan"),
         Error::UnsupportedOp { .. } | Error::UnknownOperator { .. } => {
             Some("`pteron verify FILE` lists everything in the file that cannot be run")
         }

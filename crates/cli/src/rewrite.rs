@@ -5,6 +5,7 @@
 
 use pteron_format::payload::Payload;
 use pteron_format::pte::{self, BackendDelegate, BackendDelegateInlineData, DataLocation, Pte};
+use pteron_format::vulkan::{self, VULKAN_BACKEND};
 use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
 use pteron_format::{DELEGATE_IDS, FormatError, Limits, Segment, WriteOptions, emit, lift};
 use pteron_ir::Module;
@@ -38,13 +39,13 @@ pub(crate) fn as_it_is(pte: &Pte) -> Result<Rewritten, String> {
     Ok(Rewritten { program: pte.program.clone(), segments: pte.segments() })
 }
 
-/// The program with every MLX payload decoded, lifted, verified, emitted and encoded, and every XNNPACK payload decoded
-/// and encoded.
+/// The program with every MLX payload decoded, lifted, verified, emitted and encoded, and every XNNPACK and Vulkan payload
+/// decoded and encoded.
 pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
     changed(pte, limits, &mut |_| ())
 }
 
-/// The program with every XNNPACK payload as MLX bytecode.
+/// The program with every XNNPACK and Vulkan payload as MLX bytecode.
 pub(crate) fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
     refuse_unknown(pte.unknown_fields())?;
     let (program, segments) = pteron_format::to_mlx(pte, limits).map_err(|problems| problems.join("\n"))?;
@@ -71,6 +72,7 @@ pub(crate) fn changed(
             let old = pte.payload(delegate).ok_or_else(|| here("it has no payload".into()))?;
             let new = match &*delegate.id {
                 XNNPACK_BACKEND => renew_xnnpack(&old, limits),
+                VULKAN_BACKEND => renew_vulkan(&old, limits),
                 _ => renew(&old, &plan.name, limits, change),
             };
             let new = Bytes::copy_of(&new.map_err(here)?);
@@ -121,6 +123,13 @@ fn renew(
 /// A payload that no graph can be written as: its tables, read and written again.
 fn renew_xnnpack(payload: &Bytes, limits: &Limits) -> Result<Vec<u8>, String> {
     let read = xnnpack::Payload::decode_with_remarks(payload, limits);
+    let (payload, unknown) = read.map_err(|error| format!("payload: {error}"))?;
+    refuse_unknown(&unknown)?;
+    payload.encode().map_err(|error| format!("encode: {error}"))
+}
+
+fn renew_vulkan(payload: &Bytes, limits: &Limits) -> Result<Vec<u8>, String> {
+    let read = vulkan::Payload::decode_with_remarks(payload, limits);
     let (payload, unknown) = read.map_err(|error| format!("payload: {error}"))?;
     refuse_unknown(&unknown)?;
     payload.encode().map_err(|error| format!("encode: {error}"))

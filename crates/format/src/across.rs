@@ -1,4 +1,4 @@
-//! From one delegate to another: a program whose XNNPACK payloads become MLX bytecode. Each delegate stays one, called with
+//! From one delegate to another: a program whose XNNPACK and Vulkan payloads become MLX bytecode. Each delegate stays one, called with
 //! the same values; what stands beside delegates stays what it is.
 //!
 //! A checked [`Pte`] flows in; tables and segments that can be written flow out. All that cannot be turned is said at once.
@@ -10,11 +10,13 @@ use pteron_tensor::Bytes;
 
 use crate::assemble::{MLX_BACKEND, placeholders};
 use crate::delegate::{delegate_arguments, lift_delegate};
+use crate::draft::{Argument, Constant, Lifted};
 use crate::pte::{
     self, BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, DataLocation, NamedData,
     Pte,
 };
-use crate::xnnpack::{Argument, Constant, Lifted, XNNPACK_BACKEND};
+use crate::vulkan::VULKAN_BACKEND;
+use crate::xnnpack::XNNPACK_BACKEND;
 use crate::{Limits, Segment, emit};
 
 /// What a payload and what every stored tensor starts at a multiple of.
@@ -23,7 +25,7 @@ const ALIGNMENT: u64 = 16;
 /// Tables and segments of a program.
 type Tables = (pte::Program, Vec<Segment<'static>>);
 
-/// The program with MLX bytecode in place of XNNPACK payloads; or all that stands in the way.
+/// The program with MLX bytecode in place of XNNPACK and Vulkan payloads; or all that stands in the way.
 pub fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Tables, Vec<String>> {
     let (mut program, segments) = (pte.program.clone(), pte.segments());
     let named = program.named_data.iter().map(|named| (named.key.to_string(), named.segment_index));
@@ -36,7 +38,7 @@ pub fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Tables, Vec<String>> {
         for (number, delegate) in plan.delegates.make_mut().iter_mut().enumerate() {
             let here = |problem: String| format!("method `{}`, delegate {number}: {problem}", &*old.name);
             match &*delegate.id {
-                XNNPACK_BACKEND => {}
+                XNNPACK_BACKEND | VULKAN_BACKEND => {}
                 MLX_BACKEND => continue,
                 other => {
                     problems.push(here(format!("what `{other}` computes is not known here")));

@@ -4,13 +4,15 @@ use indexmap::IndexMap;
 use pteron_tensor::DType;
 
 use crate::assemble::MLX_BACKEND;
+use crate::draft::{Argument, Lifted};
 use crate::payload::Payload;
 use crate::pte::{EValue, ExecutionPlan, Instruction, Pte, TensorShapeDynamism};
-use crate::xnnpack::{self, Argument, Lifted, XNNPACK_BACKEND};
+use crate::vulkan::{self, VULKAN_BACKEND};
+use crate::xnnpack::{self, XNNPACK_BACKEND};
 use crate::{LiftError, Limits, lift};
 
 /// The ids of delegates whose payloads become graphs.
-pub const DELEGATE_IDS: [&str; 2] = [MLX_BACKEND, XNNPACK_BACKEND];
+pub const DELEGATE_IDS: [&str; 3] = [MLX_BACKEND, XNNPACK_BACKEND, VULKAN_BACKEND];
 
 /// What a method calls one of its delegates with, inputs and outputs. One that is called several times is taken to be
 /// called with what varies most.
@@ -60,6 +62,11 @@ pub fn lift_delegate(
             let payload = xnnpack::Payload::decode(&bytes()?, limits)?;
             let arguments = delegate_arguments(plan, number);
             Ok(xnnpack::lift(&payload, &plan.name, &arguments, limits)?)
+        }
+        VULKAN_BACKEND => {
+            let payload = vulkan::Payload::decode(&bytes()?, limits)?;
+            let arguments = delegate_arguments(plan, number);
+            Ok(vulkan::lift(&payload, &plan.name, &arguments, &|key| pte.named(key), limits)?)
         }
         other => Err(LiftError::Foreign { id: other.to_owned() }),
     }

@@ -11,8 +11,8 @@ pub use submit::{Call, Late, Part, Ticket};
 
 use crate::{CacheSpec, Result, Value, VerifiedProgram};
 use indexmap::IndexMap;
+use pteron_format::Constant;
 use pteron_format::Limits;
-use pteron_format::xnnpack::Constant;
 use pteron_ir::{Module, Op, Place, Ssa, TypeSource};
 use pteron_tensor::HostTensor;
 use std::any::Any;

@@ -19,8 +19,8 @@ use crate::{mlx_setup, workspace};
 
 /// Run the fuzz targets, each for some seconds, and stop at nothing: all of them are run, then it says which found what.
 ///
-/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip and xnnpack.zip, from
-/// crates/llm/tests/vectors.zip and from real/schemas.json, those of `pt2` from the sets of `cargo xtask cases` where they are.
+/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, xnnpack.zip and
+/// vulkan.zip, from crates/llm/tests/vectors.zip and from real/schemas.json, those of `pt2` from the sets of `cargo xtask cases` where they are.
 /// `mlx` runs only when it is asked for, and installs MLX as `cargo xtask mlx-setup` does. The last line is
 /// `N targets, N findings`.
 #[derive(clap::Args)]
@@ -54,6 +54,9 @@ enum Target {
     Lift,
     /// XNNPACK payloads, decoded and encoded again, into graphs and on to MLX bytecode.
     Xnnpack,
+    /// Vulkan payloads, decoded and encoded again, into graphs and on to MLX bytecode.
+    #[value(name = "vulkan_payload")]
+    VulkanPayload,
     /// The text form.
     Text,
     /// Whole programs, loaded and run on zeros.

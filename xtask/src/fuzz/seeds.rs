@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pteron_format::payload::Payload;
 use pteron_format::pte::Pte;
+use pteron_format::vulkan::VULKAN_BACKEND;
 use pteron_format::xnnpack::XNNPACK_BACKEND;
 use pteron_format::{Limits, lift};
 use pteron_gguf::{TensorType, Value, ValueType, Writer};
@@ -30,6 +31,7 @@ pub(super) fn write(target: Target, folder: &Path) -> Result<usize> {
         Target::Schema => write_all(folder, &text_seeds::schemas()?, target),
         Target::Sound => write_all(folder, &sound_seeds()?, target),
         Target::Xnnpack => write_packed(&workspace::xnnpack_cases(), target, folder),
+        Target::VulkanPayload => write_packed(&workspace::vulkan_cases(), target, folder),
         _ => write_packed(&workspace::sample(), target, folder),
     }
 }
@@ -102,7 +104,8 @@ fn seeds(target: Target, name: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
         Target::Container if program || data => vec![bytes.to_vec()],
         Target::Execute if program => vec![bytes.to_vec()],
         Target::Payload | Target::Lift if program => payloads(bytes),
-        Target::Xnnpack if program => xnnpack_payloads(bytes),
+        Target::Xnnpack if program => payloads_of(bytes, XNNPACK_BACKEND),
+        Target::VulkanPayload if program => payloads_of(bytes, VULKAN_BACKEND),
         Target::Text if program => payloads(bytes).iter().filter_map(|payload| text(payload)).collect(),
         _ => vec![],
     }
@@ -156,11 +159,11 @@ fn text(payload: &[u8]) -> Option<Vec<u8>> {
     Some(lift(&payload, "seed", &limits).ok()?.to_string().into_bytes())
 }
 
-/// The XNNPACK payloads in a program, each behind a byte that the target reads first.
-fn xnnpack_payloads(bytes: &[u8]) -> Vec<Vec<u8>> {
+/// The payloads of a delegate in a program, each behind a byte that the target reads first.
+fn payloads_of(bytes: &[u8], id: &str) -> Vec<Vec<u8>> {
     let Ok(pte) = Pte::read(Bytes::copy_of(bytes), &Limits::untrusted()) else { return vec![] };
     let delegates = pte.program.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
-    let payloads = delegates.filter(|delegate| &*delegate.id == XNNPACK_BACKEND);
+    let payloads = delegates.filter(|delegate| &*delegate.id == id);
     payloads.filter_map(|delegate| Some([&[1][..], &pte.payload(delegate)?[..]].concat())).collect()
 }
 

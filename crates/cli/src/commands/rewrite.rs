@@ -11,7 +11,7 @@ use std::path::PathBuf;
 ///
 /// Without --through-graph every table and every payload stays what it was. With it each MLX payload is lifted to
 /// a graph, verified, and emitted again with slots of its own: what a compiler pass would do, without the pass. With
-/// --to mlx each XNNPACK payload is lifted and emitted as MLX bytecode; what stands beside delegates stays.
+/// --to mlx each XNNPACK or Vulkan payload is lifted and emitted as MLX bytecode; what stands beside delegates stays.
 /// Weights are streamed, the result lands by rename, and nothing is left behind if anything fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

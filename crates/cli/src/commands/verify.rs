@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// Check a file and report everything that is wrong with it
 ///
-/// For a program: the container, every MLX and XNNPACK payload, its graph with the type and shape of every node, and whether
-/// the backend can run it all. A sound file gets one line.
+/// For a program: the container, every MLX, XNNPACK and Vulkan payload, its graph with the type and shape of every node, and
+/// whether the backend can run it all. A sound file gets one line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron verify model.pte

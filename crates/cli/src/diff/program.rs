@@ -5,6 +5,7 @@ use super::{Differences, graph};
 use crate::rewrite::MLX;
 use pteron_format::payload::Payload;
 use pteron_format::pte::{BackendDelegate, EValue, ExecutionPlan, Instruction, Pte, Tensor};
+use pteron_format::vulkan::VULKAN_BACKEND;
 use pteron_format::xnnpack::XNNPACK_BACKEND;
 use pteron_format::{Limits, lift, lift_delegate};
 use std::fmt::Debug;
@@ -121,7 +122,9 @@ impl Methods<'_> {
                     compare_payloads(&place, &ours, &theirs, found);
                 }
                 (Some(ours), Some(theirs))
-                    if ours != theirs && &*one.id == XNNPACK_BACKEND && &*other.id == XNNPACK_BACKEND =>
+                    if ours != theirs
+                        && one.id == other.id
+                        && matches!(&*one.id, XNNPACK_BACKEND | VULKAN_BACKEND) =>
                 {
                     self.compare_graphs(&place, index, found);
                 }

@@ -9,6 +9,7 @@ use pteron_format::bpte::Bpte;
 use pteron_format::payload::Payload;
 use pteron_format::ptd::Ptd;
 use pteron_format::pte::{EValue, ExecutionPlan, Instruction, Pte, ScalarType, TensorShapeDynamism};
+use pteron_format::vulkan::{self, VULKAN_BACKEND};
 use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
 use pteron_format::{Limits, lift_delegate};
 use pteron_runtime::{ArgumentKind, CacheSpec, DataFile, Options, Program, Value};
@@ -294,6 +295,11 @@ fn table_delegate(pte: &Pte, delegate: &pteron_format::pte::BackendDelegate, lim
             let payload = xnnpack::Payload::decode(&bytes, limits).ok();
             let nodes = payload.iter().flat_map(|payload| payload.graph.xnodes.iter());
             nodes.for_each(|node| count(node.kind.name()));
+        }
+        VULKAN_BACKEND => {
+            let payload = vulkan::Payload::decode(&bytes, limits).ok();
+            let calls = payload.iter().flat_map(|payload| payload.graph.chain.iter());
+            calls.for_each(|call| count(&call.name));
         }
         _ => {}
     }

@@ -76,7 +76,9 @@ pub enum LiftError {
     #[error(transparent)]
     Payload(#[from] FormatError),
     /// The payload is of a delegate that nobody here knows.
-    #[error("the payload belongs to `{id}`; only those of `MLXBackend` and `XnnpackBackend` become graphs")]
+    #[error(
+        "the payload belongs to `{id}`; only those of `MLXBackend`, `XnnpackBackend` and `VulkanBackend` become graphs"
+    )]
     Foreign {
         /// The delegate's id.
         id: String,

@@ -4,14 +4,13 @@
 //! bytes back, equal table by table. What the nodes mean is not known here; that is what [`lift`](lift()) makes of them.
 
 mod check;
-mod header;
 mod lift;
 mod node;
 mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use lift::{Argument, Lifted, lift};
+pub use lift::lift;
 pub use node::{
     ArgMaxPooling, Attention, Binary, Concatenation, Convolution, Elu, FullyConnected, Kind, LeakyRelu, Node,
     Pooling, StaticConstantPad, StaticReshape, StaticResizeBilinear2D, StaticSlice, StaticTranspose, Unary,
@@ -23,8 +22,10 @@ pub use tables::{
 
 use pteron_tensor::Bytes;
 
+use crate::draft::Constant;
 use crate::error::Identifier;
 use crate::flatbuffer::{Buffer as Tables, Builder};
+use crate::headed::{self, Owner};
 use crate::mirror::{Mirror, Source};
 use crate::{FormatError, Limits, Result};
 
@@ -36,6 +37,9 @@ pub const MOST_EXTERNS: u32 = 4096;
 
 const CURRENT: [u8; 4] = *b"XN01";
 const OLD: [u8; 4] = *b"XN00";
+
+/// Old files have no header: there the payload is the tables themselves.
+const HEADER: Owner = Owner { magic: *b"XH00", name: "XNNPACK", kind: "XNNPACK payload" };
 
 /// Everything that one payload says.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,15 +58,6 @@ impl Default for Payload {
     }
 }
 
-/// Where the bytes of a constant are.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Constant {
-    /// In the payload.
-    Inline(Bytes),
-    /// Under a key of named data.
-    Named(String),
-}
-
 impl Payload {
     /// Reads a payload and checks all that lifting relies on: ids, counts, constants and quantisation parameters. Of
     /// what is wrong with sound tables, all is said at once.
@@ -72,17 +67,19 @@ impl Payload {
 
     /// The same, with the paths of fields that a newer exporter wrote and that writing the payload again would lose.
     pub fn decode_with_remarks(bytes: &Bytes, limits: &Limits) -> Result<(Payload, Vec<String>)> {
-        let parts = header::read(bytes)?;
+        let parts = headed::read(bytes, &HEADER)?;
         let outside = || FormatError::Header { offset: 10, problem: "parts lie outside the payload".into() };
-        let file = bytes.slice(parts.tables.clone()).ok_or_else(outside)?;
-        let data = match parts.data {
-            Some(range) => Some(bytes.slice(range).ok_or_else(outside)?),
-            None => None,
+        let (start, file, data) = match parts {
+            Some(parts) => {
+                let file = bytes.slice(parts.tables.clone()).ok_or_else(outside)?;
+                (parts.tables.start, file, Some(bytes.slice(parts.data).ok_or_else(outside)?))
+            }
+            None => (0, bytes.clone(), None),
         };
-        let tables = Tables::new(&file, parts.tables.start as u64, limits);
+        let tables = Tables::new(&file, start as u64, limits);
         let identifier = tables.identifier().unwrap_or_default();
         if identifier != CURRENT && identifier != OLD {
-            let (kind, found, expected) = ("XNNPACK payload", Identifier(identifier), Identifier(CURRENT));
+            let (kind, found, expected) = (HEADER.kind, Identifier(identifier), Identifier(CURRENT));
             return Err(match identifier.starts_with(b"XN") {
                 true => FormatError::OtherVersion { kind, found, expected },
                 false => FormatError::OtherFormat { kind, found, expected },
@@ -101,7 +98,7 @@ impl Payload {
         let root = self.graph.write(&mut builder);
         let tables = builder.finish(root, Some(self.identifier))?.bytes;
         match &self.data {
-            Some(data) => header::prepend(&tables, data),
+            Some(data) => headed::prepend(&tables, data, &HEADER),
             None => Ok(tables),
         }
     }

@@ -4,7 +4,7 @@ use pteron_ir::verify::verify_module;
 use pteron_tensor::{Bytes, DType};
 
 use super::*;
-use crate::List;
+use crate::{Argument, List};
 
 fn limits() -> Limits {
     Limits::default()

@@ -5,8 +5,9 @@ use pteron_ir::op::IntArg;
 use pteron_ir::{Dim, Op, Output, TensorType, Type, ValueId};
 use pteron_tensor::DType;
 
-use super::{Argument, Held, Lifter, Part, Step, problem};
+use super::Lifter;
 use crate::Result;
+use crate::draft::{Argument, Held, Part, Step, Stop, problem};
 use crate::xnnpack::tables::{Datatype, NO_ID, Quantization, TensorValue, Value};
 
 /// Bit of an output.
@@ -50,8 +51,7 @@ impl Lifter<'_> {
                 (true, None) => self.unread(arguments.get(number)),
                 (false, at) if self.is_output(*at) => {}
                 (false, at) => {
-                    let stop =
-                        super::Stop::Problem(format!("argument {number} is no output, but follows one"));
+                    let stop = Stop::Problem(format!("argument {number} is no output, but follows one"));
                     let _ = self.stopped(stop, || at.map_or_else(|| "XNNGraph.num_externs".into(), path));
                 }
             }
@@ -134,7 +134,7 @@ impl Lifter<'_> {
         let Some(tensor) = value.tensor() else { return problem("it has no tensor") };
         let mut left = match self.held[at] {
             Held::Value(value) => value,
-            Held::Spoilt => return Err(super::Stop::Spoilt),
+            Held::Spoilt => return Err(Stop::Spoilt),
             Held::Nothing => return problem("it is an output, but nothing sets it"),
         };
         match value.quantization() {

@@ -5,8 +5,8 @@ use pteron_ir::op::IntArg;
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
-use super::constants::literals;
-use super::{Lifter, Part, Step, problem, small};
+use super::Lifter;
+use crate::draft::{Part, Step, literals, problem, small};
 use crate::xnnpack::node::{Attention, Binary, Convolution, FullyConnected, Node};
 use crate::xnnpack::tables::{Datatype, NO_ID, Quantization, TensorValue, Value};
 
@@ -59,15 +59,6 @@ impl Lifter<'_> {
         }
     }
 
-    /// The last two axes swapped.
-    fn swapped(&mut self, x: ValueId) -> Step<ValueId> {
-        let rank = self.rank(x)?;
-        let mut perm: Vec<i32> = (0..rank as i32).collect();
-        let Some(place) = rank.checked_sub(2) else { return problem(format!("a matrix of {rank} dims")) };
-        perm.swap(place, rank - 1);
-        self.emit(Op::Transpose { x, perm })
-    }
-
     /// Packed weights, where the filter is a constant of such codes.
     fn packed(&mut self, filter: u32, is_transposed: bool) -> Step<Option<Packed>> {
         let value = self.declared(filter)?;
@@ -90,7 +81,7 @@ impl Lifter<'_> {
         };
         let shape = [rows, columns / (32 / bits as usize)];
         let w = match bits {
-            4 => self.stored(Part::Main, tensor.constant_buffer_idx, DType::U32, &shape)?,
+            4 => self.stored_at(Part::Main, tensor.constant_buffer_idx, DType::U32, &shape)?,
             _ => self.unsigned_bytes(tensor, &shape)?,
         };
         let name = |what: &str| format!("value_{filter}_{what}");
@@ -120,7 +111,7 @@ impl Lifter<'_> {
 
     /// Signed bytes as packed words of unsigned ones: all that differs is the highest bit of each.
     fn unsigned_bytes(&mut self, tensor: &TensorValue, shape: &[usize]) -> Step<ValueId> {
-        let words = self.stored(Part::Init, tensor.constant_buffer_idx, DType::U32, shape)?;
+        let words = self.stored_at(Part::Init, tensor.constant_buffer_idx, DType::U32, shape)?;
         let mask = 0x8080_8080u32.to_le_bytes();
         let mask = self.written(Part::Init, "high_bits", DType::U32, &[], &mask)?;
         let turned = self.append(Part::Init, Op::BitwiseXor { a: words, b: mask })?;

@@ -3,7 +3,8 @@
 use pteron_ir::op::IntArg;
 use pteron_ir::{Op, Ssa, ValueId};
 
-use super::{Lifter, Step, problem, small};
+use super::Lifter;
+use crate::draft::{Part, Step, problem, small};
 use crate::xnnpack::node::{
     Binary, Concatenation, Kind, Node, StaticConstantPad, StaticReshape, StaticSlice, StaticTranspose, Unary,
 };
@@ -44,14 +45,14 @@ impl Lifter<'_> {
             Kind::Hardswish(ends) => self.hard_swish(node, ends),
             Kind::ELU(elu) => {
                 let x = self.value(elu.input_id)?;
-                let alpha = self.number(elu.alpha.into(), self.dtype(x)?)?;
+                let alpha = self.number_like(x, elu.alpha.into())?;
                 let below = self.emit(Op::Expm1 { x })?;
                 let below = self.emit(Op::Multiply { a: below, b: alpha })?;
                 self.below_zero(node, x, below, elu.output_id)
             }
             Kind::LeakyReLU(leaky) => {
                 let x = self.value(leaky.input_id)?;
-                let slope = self.number(leaky.negative_slope.into(), self.dtype(x)?)?;
+                let slope = self.number_like(x, leaky.negative_slope.into())?;
                 let below = self.emit(Op::Multiply { a: x, b: slope })?;
                 self.below_zero(node, x, below, leaky.output_id)
             }
@@ -110,7 +111,7 @@ impl Lifter<'_> {
 
     /// `x`, but `below` where it is less than zero.
     fn below_zero(&mut self, node: &Node, x: ValueId, below: ValueId, output: u32) -> Step<()> {
-        let zero = self.number(0.0, self.dtype(x)?)?;
+        let zero = self.number_like(x, 0.0)?;
         let condition = self.emit(Op::Less { a: x, b: zero })?;
         let value = self.emit(Op::Where { condition, x: below, y: x })?;
         self.give(node, output, value)
@@ -156,7 +157,7 @@ impl Lifter<'_> {
         }
         let mut value = x;
         for (axis, (&offset, &size)) in slice.offsets.iter().zip(slice.sizes.iter()).enumerate() {
-            let ty = self.ty(super::Part::Main, value)?;
+            let ty = self.ty(Part::Main, value)?;
             let most = ty.shape.get(axis).and_then(|dim| self.main.graph().symbols.upper(dim));
             let is_whole = size == 0 || most.is_some_and(|most| most <= size.into());
             if offset == 0 && is_whole {

@@ -3,8 +3,9 @@
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
+use super::Lifter;
 use super::boundary::stored_dtype;
-use super::{Lifter, Part, Step, problem};
+use crate::draft::{Step, problem};
 use crate::xnnpack::tables::{Datatype, Quantization};
 
 /// The codes of 8 bits.
@@ -78,17 +79,6 @@ impl Lifter<'_> {
         let steps = self.emit(Op::Subtract { a: codes, b: point })?;
         let scale = self.emit(Op::Divide { a: unit, b: inverse })?;
         self.emit(Op::Multiply { a: steps, b: scale })
-    }
-
-    /// The numbers of codes.
-    pub(super) fn decode(&mut self, part: Part, x: ValueId, scale: f32, zero_point: i32) -> Step<ValueId> {
-        let mut steps = self.append(part, Op::AsType { x, scalar_type: DType::F32 })?;
-        if zero_point != 0 {
-            let zero = self.number_in(part, zero_point.into(), DType::F32)?;
-            steps = self.append(part, Op::Subtract { a: steps, b: zero })?;
-        }
-        let scale = self.number_in(part, scale.into(), DType::F32)?;
-        self.append(part, Op::Multiply { a: steps, b: scale })
     }
 
     /// The codes of numbers that are on the grid.

@@ -102,7 +102,7 @@ impl Draft<'_> {
             .or_insert_with_key(|(_, name)| graph.add_constant(name, TensorType::known(dtype, shape)))
     }
 
-    fn bytes_of(&self, dtype: DType, shape: &[usize]) -> Step<usize> {
+    pub(crate) fn bytes_of(&self, dtype: DType, shape: &[usize]) -> Step<usize> {
         let bytes = shape.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size));
         match bytes.filter(|bytes| *bytes as u64 <= self.limits.tensor_bytes) {
             Some(bytes) => Ok(bytes),

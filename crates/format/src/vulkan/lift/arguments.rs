@@ -56,8 +56,7 @@ impl<'p> Lifter<'p> {
             Some(Held::Spoilt) => Err(Stop::Spoilt),
             Some(Held::Int(_)) => problem(format!("value {id} is an integer, where a tensor is wanted")),
             Some(Held::Nothing) | None if tensor.constant_id >= 0 => {
-                let value = self.constant_value(Part::Main, tensor)?;
-                let value = self.state_of(index, value)?;
+                let value = self.initial(index, tensor)?;
                 self.hold(id, Held::Tensor(value))?;
                 Ok(value)
             }

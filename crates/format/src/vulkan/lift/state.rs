@@ -1,7 +1,7 @@
 //! What lives on from call to call: constants that an operator writes in place. Where such a tensor begins with other numbers
 //! than zeros, the first call reads the constant.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use pteron_ir::{Op, TensorType, Type, ValueId};
 use pteron_tensor::DType;
@@ -9,7 +9,7 @@ use pteron_tensor::DType;
 use super::{Held, Lifter, Table, one};
 use crate::Result;
 use crate::draft::{Constant, Part, Step, Stop, problem};
-use crate::vulkan::tables::Value;
+use crate::vulkan::tables::{Value, VkTensor};
 
 /// Brings a constant to the device.
 const PREPACK: &str = "et_vk.prepack.default";
@@ -24,13 +24,11 @@ fn written(name: &str) -> &'static [usize] {
 }
 
 pub(super) const TABLE: Table = &[(PREPACK, |l, call| {
-    let table = l.tensor_table(call, 0)?;
-    let value = l.tensor(call, 0)?;
-    let id = usize::try_from(call.out).unwrap_or(usize::MAX);
-    if l.states.contains_key(&id) && table.constant_id < 0 {
-        return problem("it prepacks what is no constant");
+    let (id, table) = (usize::try_from(call.out).unwrap_or(usize::MAX), l.tensor_table(call, 0)?);
+    match l.states.contains_key(&id) && table.constant_id >= 0 {
+        true => one(l.initial(id, table)?),
+        false => one(l.tensor(call, 0)?),
     }
-    one(l.state_of(id, value)?)
 })];
 
 /// A tensor that lives on.
@@ -49,7 +47,7 @@ impl Lifter<'_> {
             Some(Value::Tensor(tensor)) => u32::try_from(tensor.constant_id).ok(),
             _ => None,
         };
-        let mut prepacked = std::collections::HashMap::new();
+        let mut prepacked = HashMap::new();
         let mut changed = HashSet::new();
         for call in graph.chain.iter() {
             let Some((&out, args)) = call.args.split_last() else { continue };
@@ -78,9 +76,9 @@ impl Lifter<'_> {
         }
     }
 
-    /// What a value is when a call begins: the buffer, if it lives on, else the constant itself.
-    pub(super) fn state_of(&mut self, id: usize, constant: ValueId) -> Step<ValueId> {
-        let Some(state) = self.states.get(&id) else { return Ok(constant) };
+    /// What a constant is when a call begins: the buffer, if it lives on, else the constant itself.
+    pub(super) fn initial(&mut self, id: usize, table: &VkTensor) -> Step<ValueId> {
+        let Some(state) = self.states.get(&id) else { return self.constant_value(Part::Main, table) };
         if state.buffer.is_some() {
             return problem(format!("value {id} is prepacked twice"));
         }
@@ -89,7 +87,10 @@ impl Lifter<'_> {
             Some(Constant::Named(key)) => (self.named)(key).is_some_and(|bytes| is_zero(&bytes)),
             None => false,
         };
-        let ty = self.ty(Part::Main, constant)?.clone();
+        let shape: Vec<usize> = table.dims.iter().map(|&size| size as usize).collect();
+        let dtype = table.datatype.dtype();
+        self.bytes_of(dtype, &shape)?;
+        let ty = TensorType::known(dtype, &shape);
         let buffer = self.main.graph_mut().add_buffer(&format!("state_{id}"), ty);
         if let Some(state) = self.states.get_mut(&id) {
             state.buffer = Some(buffer);
@@ -107,6 +108,7 @@ impl Lifter<'_> {
                 *self.started.insert(started)
             }
         };
+        let constant = self.constant_value(Part::Main, table)?;
         self.emit(Op::Where { condition, x: buffer, y: constant })
     }
 

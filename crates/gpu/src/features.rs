@@ -11,10 +11,20 @@ pub struct Features {
     pub shared_bytes: u32,
     /// The most bytes that a kernel sees of one region.
     pub max_binding: u64,
+    /// The most regions that a kernel sees, its parameters included.
+    pub max_bindings: u32,
+    /// The most threads of a group.
+    pub max_threads: u32,
 }
 
 impl Features {
     /// What every device with Vulkan 1.1 has.
-    pub const LEAST: Features =
-        Features { int64: false, subgroups: false, shared_bytes: 16 << 10, max_binding: 128 << 20 };
+    pub const LEAST: Features = Features {
+        int64: false,
+        subgroups: false,
+        shared_bytes: 16 << 10,
+        max_binding: 128 << 20,
+        max_bindings: 8,
+        max_threads: 128,
+    };
 }

@@ -16,8 +16,8 @@ mod walk;
 
 pub use dispatch::{Cached, Dispatch, GROUPS_X, Operand, Region, View};
 pub use features::Features;
-pub use kernel::{Kernel, Packed, Right};
+pub use kernel::{Decode, Gemm, Gemv, Kernel, Norm, Packed, Right, Turn};
 pub use spirv::{SpirvError, spirv};
 pub use steps::{Planned, StepNode};
 pub use support::supports;
-pub use walk::{CacheView, Datum, Given, Pause, Walk, WalkError, Written};
+pub use walk::{CacheView, Datum, Given, Lowered, Pause, Walk, WalkError, Written};

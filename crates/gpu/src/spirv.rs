@@ -30,7 +30,10 @@ const ARRAY_STRIDE: u32 = 6;
 pub fn spirv(wgsl: &str) -> Result<Vec<u32>, SpirvError> {
     let module =
         naga::front::wgsl::parse_str(wgsl).map_err(|error| SpirvError::Parse(error.emit_to_string(wgsl)))?;
-    let capabilities = Capabilities::IMMEDIATES | Capabilities::SHADER_INT64 | Capabilities::SUBGROUP;
+    let capabilities = Capabilities::IMMEDIATES
+        | Capabilities::SHADER_INT64
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::SUBGROUP;
     // What shared memory holds counts as different from thread to thread there; barriers stand where all threads come.
     let flags = ValidationFlags::all() - ValidationFlags::CONTROL_FLOW_UNIFORMITY;
     let info = Validator::new(flags, capabilities)

@@ -3,15 +3,21 @@
 
 use crate::dispatch::{Cached, Dispatch, Region, View};
 use crate::features::Features;
-use crate::lower::{self, Lowering, Ring, axis_of};
+use crate::lower::{self, Lowering, Ring, Turned, axis_of};
 use crate::steps::{Planned, StepNode};
 use pteron_ir::op::{IntArg, ResultKind};
 use pteron_ir::{Dim, Graph, Node, Op, RuleError, Symbols, TensorType, Type, TypeSource, ValueId, infer};
 use pteron_plan::{Layout, Storage, arithmetic};
 use pteron_tensor::{DType, Scalar};
+use products::Normed;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 mod compute;
+mod products;
+mod replay;
+
+pub use replay::Lowered;
 
 /// What a call is given, or what a constant or buffer is.
 #[derive(Clone, Debug)]
@@ -135,6 +141,16 @@ pub struct Walk<'a> {
     admitted: Option<CacheView>,
     /// Whether every step's results are wanted.
     traced: bool,
+    /// Norms that the products which read them compute themselves.
+    norms: HashMap<ValueId, Normed>,
+    /// By result: ropes that were just lowered.
+    ropes: HashMap<ValueId, Turned>,
+    /// By step: where its scratch begins, and the first of the steps that it was lowered together with.
+    places: Vec<((usize, usize), usize)>,
+    /// Whether a number was read back.
+    has_read: bool,
+    /// Where scratch behind the last step begins.
+    finish_cursor: Option<(usize, usize)>,
 }
 
 impl<'a> Walk<'a> {
@@ -158,6 +174,11 @@ impl<'a> Walk<'a> {
             waiting: None,
             admitted: None,
             traced,
+            norms: HashMap::new(),
+            ropes: HashMap::new(),
+            places: Vec::with_capacity(planned.steps.len()),
+            has_read: false,
+            finish_cursor: None,
         };
         for &(value, number) in &planned.plan.numbers {
             walk.set_number(value, Scalar::Int(number));
@@ -215,10 +236,7 @@ impl<'a> Walk<'a> {
 
     /// The node of a step.
     pub fn node(&self, step: usize) -> Option<&Arc<Node>> {
-        match self.planned.steps.get(step)? {
-            StepNode::Run { node, .. } => Some(node),
-            StepNode::Refused(_) => None,
-        }
+        self.planned.node(step)
     }
 
     /// Bytes of the arena that this call needs so far.
@@ -228,6 +246,9 @@ impl<'a> Walk<'a> {
 
     /// What was lowered since this was last asked.
     pub fn take(&mut self) -> Vec<Dispatch> {
+        // What is taken is not changed any more.
+        self.lowering.product = None;
+        self.ropes.clear();
         std::mem::take(&mut self.lowering.dispatches)
     }
 
@@ -241,6 +262,7 @@ impl<'a> Walk<'a> {
 
     /// The number that it paused for.
     pub fn give(&mut self, number: i64) {
+        self.has_read = true;
         match self.waiting.take() {
             Some(Waiting::Number(value)) => match i32::try_from(number) {
                 Ok(number) => self.set_number(value, Scalar::Int(number.into())),
@@ -261,25 +283,17 @@ impl<'a> Walk<'a> {
     pub fn advance(&mut self) -> Result<Pause, WalkError> {
         while let Some(step) = self.planned.steps.get(self.next) {
             self.lowering.step = self.next;
-            let (node, in_place) = match step {
+            if self.places.len() == self.next {
+                self.places.push((self.lowering.cursor(), self.next));
+            }
+            let node = match step {
                 StepNode::Refused(error) => {
                     self.next += 1;
                     return Err(error.clone().into());
                 }
-                StepNode::Run { node, in_place } => (node.clone(), *in_place),
+                StepNode::Run { node, .. } => node.clone(),
             };
-            let paused = match self.admitted.take() {
-                Some(view) => {
-                    self.next += 1;
-                    self.attend(&node, view)?;
-                    None
-                }
-                None => {
-                    self.next += 1;
-                    self.one(&node, in_place)?
-                }
-            };
-            match paused {
+            match self.step_on()? {
                 Some(Pause::Admit(written)) => {
                     self.next -= 1;
                     return Ok(Pause::Admit(written));
@@ -295,13 +309,35 @@ impl<'a> Walk<'a> {
         Ok(Pause::Done)
     }
 
+    /// Lowers the step at hand, or pauses before it.
+    fn step_on(&mut self) -> Result<Option<Pause>, WalkError> {
+        let planned = self.planned;
+        let Some(StepNode::Run { node, in_place, scratch }) = planned.steps.get(self.next) else {
+            return invalid("there is no such step");
+        };
+        self.lowering.step = self.next;
+        self.next += 1;
+        match self.admitted.take() {
+            Some(view) => self.attend(node, view).map(|()| None),
+            None => self.one(node, *in_place, *scratch),
+        }
+    }
+
+    /// Notes that the step at hand was lowered together with an earlier one.
+    fn merge_with(&mut self, step: usize) {
+        let own = self.lowering.step;
+        if let Some(place) = self.places.get_mut(own) {
+            place.1 = place.1.min(step);
+        }
+    }
+
     /// Writes keys and values into the cache, and attends over it.
     fn attend(&mut self, node: &Node, cache: CacheView) -> Result<(), WalkError> {
-        let Op::UpdateAndAttend { q, k, v, position, layer_id, scale, .. } = &node.op else {
+        let Op::UpdateAndAttend { q: queries, k: new_keys, v, position, layer_id, scale, .. } = &node.op else {
             return invalid("no cache is asked for");
         };
         let out = self.own(node)?;
-        let (q, k, v) = (self.tensor(*q)?, self.tensor(*k)?, self.tensor(*v)?);
+        let (q, k, v) = (self.tensor(*queries)?, self.tensor(*new_keys)?, self.tensor(*v)?);
         let layer = layer_id.and_then(|layer| usize::try_from(layer).ok()).unwrap_or(0);
         let start = self.first_of(*position).and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let &[_, heads, length, features] = k.sizes() else { return invalid("keys need four axes") };
@@ -315,8 +351,10 @@ impl<'a> Walk<'a> {
             layout,
             storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
         };
+        let is_turned = self.turned_into((*queries, *new_keys), v, [part(false), part(true)], (start, cache.slots));
         let on = &mut self.lowering;
-        for (target, rows) in [(part(false), k), (part(true), v)] {
+        let written = if is_turned { Vec::new() } else { vec![(part(false), k), (part(true), v)] };
+        for (target, rows) in written {
             let rows = if rows.dtype == cache.dtype {
                 rows
             } else {
@@ -347,6 +385,26 @@ impl<'a> Walk<'a> {
         attended.ok_or_else(|| WalkError::Invalid("queries need four axes".into()))?;
         self.set_tensor(node.results[0], out);
         Ok(())
+    }
+
+    /// Turns queries and keys and writes keys and values in one dispatch, in place of two ropes; false where that cannot be.
+    fn turned_into(
+        &mut self,
+        (q, k): (ValueId, ValueId),
+        v: View,
+        parts: [View; 2],
+        place: (usize, usize),
+    ) -> bool {
+        let (Some(q_turned), Some(k_turned)) = (self.ropes.get(&q).cloned(), self.ropes.get(&k).cloned()) else {
+            return false;
+        };
+        let alone = self.planned.is_read_once(q) && self.planned.is_read_once(k);
+        let turned = alone && lower::turn(&mut self.lowering, (&q_turned, &k_turned), v, parts, place).is_some();
+        if turned {
+            self.merge_with(q_turned.step.min(k_turned.step));
+            self.ropes.clear();
+        }
+        turned
     }
 
     fn tensor(&self, value: ValueId) -> Result<View, WalkError> {
@@ -409,7 +467,12 @@ impl<'a> Walk<'a> {
     }
 
     /// One step that needs no cache.
-    fn one(&mut self, node: &Node, in_place: bool) -> Result<Option<Pause>, WalkError> {
+    fn one(
+        &mut self,
+        node: &Node,
+        in_place: bool,
+        scratch: Option<usize>,
+    ) -> Result<Option<Pause>, WalkError> {
         if node.op.spec().result.kind == ResultKind::Scalar {
             return self.number(node);
         }
@@ -432,7 +495,7 @@ impl<'a> Walk<'a> {
             let written = Written { layer, position: start, length, heads, features, dtype: k.dtype };
             return Ok(Some(Pause::Admit(written)));
         }
-        self.compute(node, in_place)?;
+        self.compute(node, in_place, scratch)?;
         Ok(None)
     }
 
@@ -481,6 +544,7 @@ impl<'a> Walk<'a> {
         let mut end = 0usize;
         let mut outputs = Vec::with_capacity(graph.outputs.len());
         self.lowering.step = self.planned.steps.len();
+        self.finish_cursor = Some(self.lowering.cursor());
         for (at, output) in graph.outputs.iter().enumerate() {
             let view = match self.values[output.value.0 as usize] {
                 Some(Datum::Tensor(view)) => view,

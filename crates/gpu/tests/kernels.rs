@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers fail their test, and say which judge was not there
 
-use pteron_gpu::{Kernel, Packed, Right, spirv};
+use pteron_gpu::{Decode, Gemm, Gemv, Kernel, Norm, Packed, Right, Turn, spirv};
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
 use std::io::Write;
@@ -62,6 +62,28 @@ fn maps() -> Vec<Kernel> {
     kernels
 }
 
+fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
+    let plain = |bits| Gemv {
+        left: dtype,
+        right: Packed { bits, group: 32, dtype: DType::BF16 },
+        out: dtype,
+        matrices: 1,
+        rows: 2,
+        threads: 64,
+        gate: None,
+        residual: None,
+        norm: None,
+        subgroups,
+    };
+    let mut gemvs = vec![plain(4), plain(8), Gemv { matrices: 3, rows: 4, ..plain(4) }];
+    gemvs.push(Gemv { residual: Some(dtype), ..plain(4) });
+    gemvs.push(Gemv { norm: Some(dtype), matrices: 3, ..plain(4) });
+    for gate in ["silu", "sigmoid_product", "gelu", "gelu_tanh"] {
+        gemvs.push(Gemv { gate: Some(gate), matrices: 2, norm: Some(dtype), ..plain(8) });
+    }
+    gemvs.into_iter().map(Kernel::Gemv).collect()
+}
+
 fn others() -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for size in [1, 2, 4, 8] {
@@ -106,6 +128,22 @@ fn others() -> Vec<Kernel> {
                 kernels.push(Kernel::Matvec { left: dtype, right: packed, out: dtype, subgroups });
             }
             kernels.push(Kernel::Dequantize { packed, out: dtype });
+        }
+        for subgroups in [true, false] {
+            let norm = |adds, weight| {
+                Kernel::Norm(Norm { input: dtype, out: dtype, weight, adds, threads: 128, subgroups })
+            };
+            kernels.extend([norm(false, None), norm(true, Some(dtype))]);
+            kernels.push(Kernel::Decode(Decode { q: dtype, kv: dtype, out: dtype, threads: 128, subgroups }));
+            kernels.extend(gemvs(dtype, subgroups));
+        }
+        for bits in [4, 8] {
+            let right = Packed { bits, group: 32, dtype: DType::F16 };
+            kernels.push(Kernel::Gemm(Gemm { left: dtype, right, out: dtype }));
+        }
+        for traditional in [false, true] {
+            let freqs = traditional.then_some(DType::F32);
+            kernels.push(Kernel::Turn(Turn { dtype, freqs, traditional }));
         }
         for mask in [None, Some(DType::Bool), Some(dtype)] {
             kernels.push(Kernel::Attention { q: dtype, kv: dtype, mask, out: dtype });

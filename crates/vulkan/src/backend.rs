@@ -1,5 +1,6 @@
 //! The backend itself: the loader found, devices listed, the best first.
 
+use crate::counts::Counts;
 use crate::error::VulkanError;
 use crate::ffi::{Adapter, Device, Instance, Kind};
 use crate::loaded::LoadedVulkan;
@@ -58,6 +59,12 @@ impl VulkanBackend {
         self.adapters.first().is_some_and(|adapter| adapter.kind != Kind::Cpu)
     }
 
+    /// What runs on its open devices have taken so far.
+    pub fn counts(&self) -> Counts {
+        let open = self.open.iter().filter_map(|open| open.lock().ok()?.as_ref().map(|device| device.counts()));
+        open.fold(Counts::default(), Counts::plus)
+    }
+
     fn device(&self, number: usize) -> Result<Arc<Device>, VulkanError> {
         let (Some(adapter), Some(open)) = (self.adapters.get(number), self.open.get(number)) else {
             return Err(VulkanError::NoDevice);
@@ -80,6 +87,8 @@ fn both(one: Features, other: Features) -> Features {
         subgroups: one.subgroups && other.subgroups,
         shared_bytes: one.shared_bytes.min(other.shared_bytes),
         max_binding: one.max_binding.min(other.max_binding),
+        max_bindings: one.max_bindings.min(other.max_bindings),
+        max_threads: one.max_threads.min(other.max_threads),
     }
 }
 

@@ -7,11 +7,14 @@
 
 mod backend;
 mod cache;
+mod counts;
 mod error;
 mod ffi;
 mod loaded;
+mod replay;
 mod run;
 mod state;
 
 pub use backend::{VulkanBackend, VulkanOptions};
+pub use counts::Counts;
 pub use error::VulkanError;

@@ -8,6 +8,7 @@ use crate::state::{Slots, VulkanState};
 use pteron_format::Limits;
 use pteron_gpu::{Given, Planned};
 use pteron_ir::Graph;
+use pteron_passes::fuse::fuse;
 use pteron_plan::PlanError;
 use pteron_runtime::backend::{
     GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
@@ -35,7 +36,6 @@ pub(crate) struct Placed {
 /// What runs compute in. Each grows to what the largest run so far has needed.
 pub(crate) struct Workspace {
     pub(crate) arena: Buffer,
-    pub(crate) params: Buffer,
     pub(crate) inputs: Buffer,
     pub(crate) outputs: Buffer,
     pub(crate) faults: Buffer,
@@ -46,7 +46,6 @@ impl Workspace {
         let small = 64 << 10;
         Ok(Workspace {
             arena: Buffer::new(device, small, Purpose::Compute, "the memory of runs")?,
-            params: Buffer::new(device, small, Purpose::Upload, "parameters")?,
             inputs: Buffer::new(device, small, Purpose::Upload, "inputs")?,
             outputs: Buffer::new(device, small, Purpose::Readback, "outputs")?,
             faults: Buffer::new(device, ALIGNMENT, Purpose::Readback, "faults")?,
@@ -54,17 +53,19 @@ impl Workspace {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.arena.bytes + self.params.bytes + self.inputs.bytes + self.outputs.bytes
+        self.arena.bytes + self.inputs.bytes + self.outputs.bytes
     }
 }
 
-/// By graph and shapes of its inputs.
-type PlanKey = (usize, Vec<Option<Vec<usize>>>);
+/// By graph, whether it is the fused one, and shapes of its inputs.
+type PlanKey = (usize, bool, Vec<Option<Vec<usize>>>);
 
 /// A program that runs on Vulkan.
 pub(crate) struct LoadedVulkan {
     pub(crate) device: Arc<Device>,
     pub(crate) graphs: Arc<ProgramGraphs>,
+    /// By graph: the same with fused ops, for runs of which nobody wants the values of all nodes.
+    fused: Vec<Graph>,
     slots: Arc<Slots>,
     pub(crate) blocks: Vec<Buffer>,
     /// By graph, in the graph's order.
@@ -116,6 +117,13 @@ impl LoadedVulkan {
             });
             constants.push(placed.collect::<Result<Vec<_>>>()?);
         }
+        let fused = graphs.graphs.iter().map(|graph| {
+            let mut fused = graph.module.main.clone();
+            let made = fuse(&mut fused);
+            tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
+            fused
+        });
+        let fused = fused.collect();
         let (blocks, constant_bytes) = uploads.finish()?;
         tracing::info!(constant_bytes, device = device.adapter.name, "constants are on the device");
         let workspace = Mutex::new(Workspace::new(&device)?);
@@ -124,6 +132,7 @@ impl LoadedVulkan {
         Ok(LoadedVulkan {
             device,
             graphs,
+            fused,
             slots,
             blocks,
             constants,
@@ -135,7 +144,12 @@ impl LoadedVulkan {
     }
 
     /// The plan of a graph for inputs of these shapes.
-    fn plan(&self, id: usize, graph: &Graph, inputs: &[Value]) -> Result<Arc<Planned>> {
+    fn plan(
+        &self,
+        (id, is_fused): (usize, bool),
+        graph: &Graph,
+        inputs: &[Value],
+    ) -> Result<Arc<Planned>> {
         let shapes: Vec<Option<Vec<usize>>> = inputs
             .iter()
             .map(|value| match value {
@@ -144,12 +158,12 @@ impl LoadedVulkan {
                 _ => None,
             })
             .collect();
-        let key = (id, shapes);
+        let key = (id, is_fused, shapes);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(planned) = plans.get(&key) {
             return Ok(planned.clone());
         }
-        let shapes: Vec<Option<&[usize]>> = key.1.iter().map(Option::as_deref).collect();
+        let shapes: Vec<Option<&[usize]>> = key.2.iter().map(Option::as_deref).collect();
         let limits = (self.limits.tensor_bytes, self.limits.live_bytes);
         let planned = Arc::new(Planned::new(graph, &shapes, limits).map_err(|error| match error {
             PlanError::Limit { what, limit, found, allowed } => Error::Limit { what, limit, found, allowed },
@@ -253,7 +267,9 @@ impl Loaded for LoadedVulkan {
         attempt.state.check()?;
         check_arguments(main, inputs)?;
         control.check()?;
-        let planned = self.plan(id.0, main, inputs)?;
+        let is_fused = !control.traces_values();
+        let main = if is_fused { &self.fused[id.0] } else { main };
+        let planned = self.plan((id.0, is_fused), main, inputs)?;
         let mut space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let mut run = Run::new(self, &mut space, attempt.state, (id, main), control);
         *outputs = run.all(&planned, inputs)?;

@@ -1,8 +1,10 @@
 //! One call: inputs written, the walk over the plan's steps turned into commands, what it gives read back. Commands that are those
 //! of an earlier run are replayed with new parameters.
 
+use crate::counts::Counts;
 use crate::ffi::{ALIGNMENT, Binding, Bound, Buffer, Purpose, Recording};
 use crate::loaded::{LoadedVulkan, Workspace};
+use crate::replay::Replay;
 use crate::state::VulkanState;
 use pteron_gpu::{Datum, Dispatch, Given, Pause, Planned, Region, View, Walk, WalkError};
 use pteron_ir::text::Printer;
@@ -12,6 +14,8 @@ use pteron_runtime::backend::{GraphId, RunControl, Step};
 use pteron_runtime::reference::{extent, work};
 use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
 use pteron_tensor::{HostTensor, Scalar};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Words between the parameters of two kernels, so that each begins in a line of its own.
 const PARAM_WORDS: usize = 16;
@@ -26,6 +30,41 @@ pub(crate) struct Run<'a> {
     id: GraphId,
     graph: &'a Graph,
     control: &'a RunControl,
+    /// What its steps were charged.
+    work: u64,
+    /// How long the device was waited for.
+    waited: Duration,
+    counts: Counts,
+}
+
+/// Dispatches that ran.
+struct Ran {
+    dispatches: Vec<Dispatch>,
+    /// Of their parameters, in words.
+    offsets: Vec<u32>,
+    recording: Recording,
+}
+
+/// Why a replay ends early.
+enum Halt {
+    /// A step cannot be lowered with this call's numbers.
+    Walk,
+    /// Anything else.
+    Run(Error),
+}
+
+impl From<WalkError> for Halt {
+    fn from(_: WalkError) -> Halt {
+        Halt::Walk
+    }
+}
+
+fn no_cache() -> Error {
+    Error::Cache(
+        "the program keeps keys and values in a cache of the session, and its metadata do not say how long that is: open the \
+         session with a context or a cache"
+            .into(),
+    )
 }
 
 /// The first element of a tensor of integers.
@@ -52,12 +91,82 @@ impl<'a> Run<'a> {
         (id, graph): (GraphId, &'a Graph),
         control: &'a RunControl,
     ) -> Run<'a> {
-        Run { program, space, state, id, graph, control }
+        let (work, waited, counts) = Default::default();
+        Run { program, space, state, id, graph, control, work, waited, counts }
     }
 
     /// Runs the whole graph; what it gives.
-    pub(crate) fn all(&mut self, planned: &Planned, inputs: &[Value]) -> Result<Vec<Value>> {
+    pub(crate) fn all(&mut self, planned: &Arc<Planned>, inputs: &[Value]) -> Result<Vec<Value>> {
+        let began = Instant::now();
         let given = self.inputs(inputs)?;
+        if planned.plan.changed.contains(&true) {
+            self.state.keep()?;
+        }
+        self.space.faults.write(0, &[0; 12])?;
+        let traced = self.control.trace.is_some();
+        let known = if traced { None } else { self.state.take_replay(planned) };
+        let mut values = None;
+        if let Some(mut replay) = known
+            && self.replayed(&mut replay, &given)?
+        {
+            values = Some(self.outputs(&replay.outputs)?);
+            self.state.put_replay(replay);
+        }
+        let values = match values {
+            Some(values) => values,
+            None => self.walked(planned, &given, traced)?,
+        };
+        let host = began.elapsed().saturating_sub(self.waited);
+        self.program.device.count(Counts { runs: 1, host, ..self.counts });
+        Ok(values)
+    }
+
+    /// Runs what a call before has recorded, with what its numbers change; false where more than numbers would change.
+    fn replayed(&mut self, replay: &mut Replay, given: &[Given]) -> Result<bool> {
+        let Replay { planned, lowered, dispatches, offsets, recording, .. } = replay;
+        let cache = &mut self.state.cache;
+        let same = lowered.replay::<Halt>(
+            (self.graph, planned),
+            given,
+            dispatches,
+            |written| match cache {
+                Some(cache) => cache.admit(written).map_err(Halt::Run),
+                None => Err(Halt::Run(no_cache())),
+            },
+            |at, dispatch| {
+                let mut words = dispatch.grid().to_vec();
+                words.extend(&dispatch.params);
+                recording.set(offsets[at], &words).map_err(|error| Halt::Run(error.into()))
+            },
+        );
+        match same {
+            Ok(true) => {}
+            // A walk finds the same fault, and says where.
+            Ok(false) | Err(Halt::Walk) => return Ok(false),
+            Err(Halt::Run(error)) => return Err(error),
+        }
+        let is_there = |&(region, id): &(Region, u64)| self.memory(region).is_some_and(|(held, _)| held.id() == id);
+        if !replay.memory.iter().all(is_there) {
+            return Ok(false);
+        }
+        self.control.charge(replay.work)?;
+        self.control.check()?;
+        self.submit(&mut replay.recording)?;
+        self.counts.replayed += 1;
+        self.counts.dispatches += replay.dispatches.len() as u64;
+        self.faults(&replay.dispatches, |step| replay.planned.node(step).cloned())?;
+        Ok(true)
+    }
+
+    fn submit(&mut self, recording: &mut Recording) -> Result<()> {
+        let began = Instant::now();
+        let ran = recording.run();
+        self.waited += began.elapsed();
+        Ok(ran?)
+    }
+
+    /// Walks over all steps.
+    fn walked(&mut self, planned: &Arc<Planned>, given: &[Given], traced: bool) -> Result<Vec<Value>> {
         let constants: Vec<Given> =
             self.program.constants[self.id.0].iter().map(|placed| placed.given.clone()).collect();
         let slots = self.state.slots.clone();
@@ -70,14 +179,9 @@ impl<'a> Run<'a> {
                 first: None,
             })
             .collect();
-        if planned.plan.changed.contains(&true) {
-            self.state.keep()?;
-        }
-        self.space.faults.write(0, &[0; 12])?;
         let features = self.program.device.adapter.features;
-        let traced = self.control.trace.is_some();
-        let planned_graph = (self.graph, planned);
-        let mut walk = Walk::new(planned_graph, &given, &constants, &buffers, (features, traced))
+        let planned_graph = (self.graph, &**planned);
+        let mut walk = Walk::new(planned_graph, given, &constants, &buffers, (features, traced))
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let mut charged = 0;
         loop {
@@ -86,13 +190,7 @@ impl<'a> Run<'a> {
             match pause.map_err(|error| self.at_node(walk.node(walk.step()), error))? {
                 Pause::Done => break,
                 Pause::Admit(written) => {
-                    let Some(cache) = &mut self.state.cache else {
-                        return Err(Error::Cache(
-                            "the program keeps keys and values in a cache of the session, and its metadata do not say \
-                             how long that is: open the session with a context or a cache"
-                                .into(),
-                        ));
-                    };
+                    let Some(cache) = &mut self.state.cache else { return Err(no_cache()) };
                     let view = cache.admit(&written)?;
                     walk.admit(view);
                 }
@@ -120,11 +218,36 @@ impl<'a> Run<'a> {
                 "outputs",
             )?;
         }
-        self.flush(&mut walk)?;
-        let values = outputs.into_iter().map(|datum| match datum {
-            Datum::Number(Scalar::Int(number)) => Ok(Value::Int(number)),
-            Datum::Number(Scalar::Float(number)) => Ok(Value::Float(number)),
-            Datum::Number(Scalar::Bool(truth)) => Ok(Value::Bool(truth)),
+        let ran = self.dispatched(&mut walk)?;
+        let values = self.outputs(&outputs)?;
+        if let Some(Ran { dispatches, offsets, recording }) = ran {
+            match walk.into_lowered(&dispatches) {
+                Some(lowered) => {
+                    let memory = self.memory_of(&dispatches);
+                    let (planned, work) = (planned.clone(), self.work);
+                    self.state.put_replay(Replay {
+                        planned,
+                        lowered,
+                        dispatches,
+                        offsets,
+                        recording,
+                        memory,
+                        outputs,
+                        work,
+                    });
+                }
+                None => self.state.put_recording(recording),
+            }
+        }
+        Ok(values)
+    }
+
+    /// What lies in the region of outputs.
+    fn outputs(&self, outputs: &[Datum]) -> Result<Vec<Value>> {
+        let values = outputs.iter().map(|datum| match datum {
+            Datum::Number(Scalar::Int(number)) => Ok(Value::Int(*number)),
+            Datum::Number(Scalar::Float(number)) => Ok(Value::Float(*number)),
+            Datum::Number(Scalar::Bool(truth)) => Ok(Value::Bool(*truth)),
             Datum::Tensor(view) => {
                 let mut tensor = HostTensor::zeros(view.dtype, view.sizes().to_vec())?;
                 self.space.outputs.read(view.offset as u64, tensor.bytes_mut())?;
@@ -132,6 +255,18 @@ impl<'a> Run<'a> {
             }
         });
         values.collect()
+    }
+
+    /// The memory that dispatches see, but for constants, which stay where they are.
+    fn memory_of(&self, dispatches: &[Dispatch]) -> Vec<(Region, u64)> {
+        let mut memory: Vec<(Region, u64)> = Vec::new();
+        for region in dispatches.iter().flat_map(|dispatch| &dispatch.operands).map(|operand| operand.region) {
+            let is_new = !matches!(region, Region::Constant(_)) && memory.iter().all(|(seen, _)| *seen != region);
+            if let (true, Some((held, _))) = (is_new, self.memory(region)) {
+                memory.push((region, held.id()));
+            }
+        }
+        memory
     }
 
     /// Writes inputs one behind the other.
@@ -168,13 +303,15 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the work of steps off the run's budget, before any of it is done.
-    fn charge(&self, walk: &Walk<'_>, charged: &mut usize) -> Result<()> {
+    fn charge(&mut self, walk: &Walk<'_>, charged: &mut usize) -> Result<()> {
         while *charged <= walk.step() {
             if let Some(node) = walk.node(*charged) {
                 let shape_of = |value| walk.sizes_of(value);
                 let written = node.results.iter().map(|&value| extent(walk.sizes_of(value)));
                 let written = written.fold(0u64, u64::saturating_add);
-                self.control.charge(work(node, &shape_of, written).saturating_add(1))?;
+                let work = work(node, &shape_of, written).saturating_add(1);
+                self.work = self.work.saturating_add(work);
+                self.control.charge(work)?;
             }
             *charged += 1;
         }
@@ -183,9 +320,17 @@ impl<'a> Run<'a> {
 
     /// Runs what the walk has lowered so far.
     fn flush(&mut self, walk: &mut Walk<'_>) -> Result<()> {
+        if let Some(ran) = self.dispatched(walk)? {
+            self.state.put_recording(ran.recording);
+        }
+        Ok(())
+    }
+
+    /// The same; what was run.
+    fn dispatched(&mut self, walk: &mut Walk<'_>) -> Result<Option<Ran>> {
         let dispatches = walk.take();
         if dispatches.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         self.control.check()?;
         let device = &self.program.device;
@@ -217,31 +362,34 @@ impl<'a> Run<'a> {
             let bindings = bindings.collect::<Result<Vec<_>>>()?;
             bound.push(Bound { kernel: dispatch.kernel.clone(), bindings, params, waits });
         }
-        if words.len() as u64 * 4 > self.space.params.bytes {
-            let bytes = (words.len() as u64 * 4).next_power_of_two();
-            self.space.params = Buffer::new(device, bytes, Purpose::Upload, "parameters")?;
-        }
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.space.params.write(0, &bytes)?;
-        let params = &self.space.params;
-        let known = self.state.take_recording(|recording| recording.is_of(&bound, params));
+        let offsets = bound.iter().map(|bound| bound.params).collect();
+        let known = self.state.take_recording(|recording| recording.is_of(&bound));
         let mut recording = match known {
-            Some(recording) => recording,
+            Some(recording) => {
+                recording.set(0, &words)?;
+                recording
+            }
             None => {
-                let count = bound.len();
-                let recording = Recording::new(device, bound, params)?;
-                tracing::debug!(dispatches = count, pipelines = device.pipelines(), "a run was recorded");
+                let waits = bound.iter().filter(|bound| bound.waits).count();
+                let recording = Recording::new(device, bound, &words)?;
+                let (count, pipelines) = (dispatches.len(), device.pipelines());
+                tracing::debug!(dispatches = count, waits, pipelines, "a run was recorded");
+                self.counts.recorded += 1;
                 recording
             }
         };
-        let ran = recording.run();
-        self.state.put_recording(recording);
-        ran?;
-        self.faults(&dispatches, walk)
+        self.submit(&mut recording)?;
+        self.counts.dispatches += dispatches.len() as u64;
+        self.faults(&dispatches, |step| walk.node(step).cloned())?;
+        Ok(Some(Ran { dispatches, offsets, recording }))
     }
 
     /// An error where a kernel met an index outside its axis.
-    fn faults(&self, dispatches: &[Dispatch], walk: &Walk<'_>) -> Result<()> {
+    fn faults(
+        &self,
+        dispatches: &[Dispatch],
+        node: impl Fn(usize) -> Option<Arc<Node>>,
+    ) -> Result<()> {
         if !dispatches
             .iter()
             .any(|dispatch| dispatch.operands.iter().any(|operand| operand.region == Region::Faults))
@@ -255,7 +403,7 @@ impl<'a> Run<'a> {
             None => Ok(()),
             Some(step) => {
                 let error = KernelError::Index { index: (word(4) as i32).into(), size: word(8) as usize };
-                Err(self.with_place(walk.node(step as usize), NodeError::Kernel(error)))
+                Err(self.with_place(node(step as usize).as_ref(), NodeError::Kernel(error)))
             }
         }
     }
@@ -353,7 +501,7 @@ impl<'a> Run<'a> {
     }
 
     /// The same error, with the op and its place.
-    fn at_node(&self, node: Option<&std::sync::Arc<Node>>, error: WalkError) -> Error {
+    fn at_node(&self, node: Option<&Arc<Node>>, error: WalkError) -> Error {
         let source = match error {
             WalkError::Rule(error) => NodeError::Rule(error),
             WalkError::Large(found) => {
@@ -366,7 +514,7 @@ impl<'a> Run<'a> {
         self.with_place(node, source)
     }
 
-    fn with_place(&self, node: Option<&std::sync::Arc<Node>>, source: NodeError) -> Error {
+    fn with_place(&self, node: Option<&Arc<Node>>, source: NodeError) -> Error {
         let Some(node) = node else { return Error::Invalid(source.to_string()) };
         let mut operands = Vec::new();
         node.for_each_operand(|value| operands.push(format!("%{}", value.0)));

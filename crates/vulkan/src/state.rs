@@ -3,6 +3,8 @@
 
 use crate::cache::{CacheSnapshot, DeviceCache};
 use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Recording};
+use crate::replay::Replay;
+use pteron_gpu::Planned;
 use pteron_ir::Type;
 use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State};
 use pteron_runtime::{CacheSpec, Error, Result};
@@ -73,6 +75,8 @@ pub(crate) struct VulkanState {
     is_changed: bool,
     pub(crate) cache: Option<DeviceCache>,
     recordings: Vec<Recording>,
+    /// Runs that are replayed, by plan, the latest last.
+    replays: Vec<Replay>,
     /// Set when what was there cannot be had back.
     gone: Option<String>,
 }
@@ -112,6 +116,7 @@ impl VulkanState {
             is_changed: false,
             cache: cache.map(|spec| DeviceCache::new(device, spec)),
             recordings: Vec::new(),
+            replays: Vec::new(),
             gone: None,
         })
     }
@@ -141,6 +146,20 @@ impl VulkanState {
     pub(crate) fn take_recording(&mut self, is_wanted: impl Fn(&Recording) -> bool) -> Option<Recording> {
         let at = self.recordings.iter().position(is_wanted)?;
         Some(self.recordings.remove(at))
+    }
+
+    /// Takes the replay of a plan out of the list.
+    pub(crate) fn take_replay(&mut self, planned: &Arc<Planned>) -> Option<Replay> {
+        let at = self.replays.iter().position(|replay| Arc::ptr_eq(&replay.planned, planned))?;
+        Some(self.replays.remove(at))
+    }
+
+    /// Puts one back as the latest.
+    pub(crate) fn put_replay(&mut self, replay: Replay) {
+        if self.replays.len() >= MOST_RECORDINGS {
+            self.replays.remove(0);
+        }
+        self.replays.push(replay);
     }
 
     /// Puts one back as the latest.

@@ -3,18 +3,30 @@
 
 mod attention;
 mod copy;
+mod decode;
 mod functions;
+mod gemm;
+mod gemv;
 mod map;
 mod matmul;
 pub(crate) mod matvec;
+mod norm;
 mod reduce;
 pub(crate) mod rope;
 mod rows;
 pub(crate) mod source;
+mod turn;
 
 pub(crate) use attention::MOST_FEATURES;
+pub use decode::Decode;
+pub(crate) use decode::MOST_FOURS;
+pub use gemm::Gemm;
+pub(crate) use gemm::{GEMM_STEP, GEMM_TILE};
+pub use gemv::Gemv;
 pub(crate) use matmul::TILE;
-pub(crate) use source::{THREADS, per_word};
+pub use norm::Norm;
+pub(crate) use source::{THREADS, per_vector, per_word};
+pub use turn::Turn;
 
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
@@ -127,6 +139,16 @@ pub enum Kernel {
         /// Whether sums run over subgroups.
         subgroups: bool,
     },
+    /// The same by vectors, with what stands around products.
+    Gemv(Gemv),
+    /// Products of many rows with packed rows, in register tiles.
+    Gemm(Gemm),
+    /// RMS norms with the sum before them.
+    Norm(Norm),
+    /// Attention of few queries over rows of whole vectors.
+    Decode(Decode),
+    /// Queries and keys turned, keys and values written into the cache.
+    Turn(Turn),
     /// The numbers that packed rows stand for.
     Dequantize {
         /// The rows.
@@ -195,6 +217,11 @@ impl Kernel {
                 matmul::text(*left, *right, *out, *bias, *batch)
             }
             Kernel::Matvec { left, right, out, subgroups } => matvec::text(*left, *right, *out, *subgroups),
+            Kernel::Gemv(gemv) => gemv.text(),
+            Kernel::Gemm(gemm) => gemm.text(),
+            Kernel::Norm(norm) => norm.text(),
+            Kernel::Decode(decode) => decode.text(),
+            Kernel::Turn(turn) => turn.text(),
             Kernel::Dequantize { packed, out } => matvec::dequantize(*packed, *out),
             Kernel::Attention { q, kv, mask, out } => attention::text(*q, *kv, *mask, *out),
         }

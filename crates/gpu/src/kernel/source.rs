@@ -162,13 +162,36 @@ impl Source {
         self.body.push('\n');
     }
 
+    /// The next binding: 16 bytes at a time.
+    pub(crate) fn reads_vectors(&mut self, name: &str) {
+        self.binding(name, "read", "vec4<u32>");
+    }
+
+    /// The next binding: 8 bytes at a time.
+    pub(crate) fn reads_pairs(&mut self, name: &str) {
+        self.binding(name, "read", "vec2<u32>");
+    }
+
     /// The entry point; `body` sees `group`, its number, and `thread`, the number within it.
     pub(crate) fn main(&mut self, body: &str) {
+        self.main_of(THREADS, false, body);
+    }
+
+    /// The same with groups of so many threads; with `subgroups`, `body` also sees `subgroup`, `subgroups` and `lane`: the number
+    /// of the subgroup in its group, how many there are, and the thread's number in its own.
+    pub(crate) fn main_of(&mut self, threads: u32, subgroups: bool, body: &str) {
         let groups_x = crate::dispatch::GROUPS_X;
+        let more = match subgroups {
+            true => {
+                ", @builtin(subgroup_id) subgroup: u32, @builtin(num_subgroups) subgroups: u32, \
+                 @builtin(subgroup_invocation_id) lane: u32"
+            }
+            false => "",
+        };
         let _ = writeln!(
             self.body,
-            "@compute @workgroup_size({THREADS})\n\
-             fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n\
+            "@compute @workgroup_size({threads})\n\
+             fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32{more}) {{\n\
              let group = id.x + id.y * {groups_x}u;\n{body}\n}}"
         );
     }
@@ -208,6 +231,58 @@ pub(crate) fn over_threads() -> String {
         );
     }
     text
+}
+
+/// Four numbers of a dtype from the words that hold them: `vector` is 16 bytes, `quarter` which of their parts of four numbers.
+pub(crate) fn four(dtype: DType, vector: &str, quarter: u32) -> String {
+    let words = if quarter == 0 { [format!("{vector}.x"), format!("{vector}.y")] } else { [format!("{vector}.z"), format!("{vector}.w")] };
+    let [a, b] = words;
+    match dtype {
+        DType::BF16 => format!(
+            "bitcast<vec4<f32>>(vec4<u32>({a} << 16u, {a} & 0xffff0000u, {b} << 16u, {b} & 0xffff0000u))"
+        ),
+        DType::F16 => format!("vec4<f32>(unpack2x16float({a}), unpack2x16float({b}))"),
+        _ => format!("bitcast<vec4<f32>>({vector})"),
+    }
+}
+
+/// Numbers of a dtype in 16 bytes.
+pub(crate) fn per_vector(dtype: DType) -> u32 {
+    16 / dtype.size() as u32
+}
+
+/// Functions over all threads of a group: the sum of a number of each of them, and the largest. They name `parts`, an array of as
+/// many numbers as there are threads, and, with subgroups, take what `main_of` tells of them.
+pub(crate) fn over_group(threads: u32, subgroups: bool) -> String {
+    let mut text = format!("var<workgroup> parts: array<f32, {threads}>;\n");
+    for (name, step, own) in [("group_sum", "x + y", "subgroupAdd"), ("group_max", "max(x, y)", "subgroupMax")] {
+        text += &match subgroups {
+            true => format!(
+                "fn {name}(subgroup: u32, subgroups: u32, lane: u32, part: f32) -> f32 {{\n\
+                 let own = {own}(part);\nif lane == 0u {{ parts[subgroup] = own; }}\nworkgroupBarrier();\n\
+                 var x = parts[0];\nfor (var i = 1u; i < subgroups; i++) {{ let y = parts[i]; x = {step}; }}\n\
+                 workgroupBarrier();\nreturn x;\n}}\n"
+            ),
+            false => format!(
+                "fn {name}(thread: u32, part: f32) -> f32 {{\n\
+                 parts[thread] = part;\nworkgroupBarrier();\n\
+                 for (var half = {}u; half > 0u; half >>= 1u) {{\n\
+                 if thread < half {{ let x = parts[thread]; let y = parts[thread + half]; parts[thread] = {step}; }}\n\
+                 workgroupBarrier();\n}}\n\
+                 let all = parts[0];\nworkgroupBarrier();\nreturn all;\n}}\n",
+                threads / 2,
+            ),
+        };
+    }
+    text
+}
+
+/// A call of one of [`over_group`]'s functions.
+pub(crate) fn over_group_call(name: &str, subgroups: bool, part: &str) -> String {
+    match subgroups {
+        true => format!("{name}(subgroup, subgroups, lane, {part})"),
+        false => format!("{name}(thread, {part})"),
+    }
 }
 
 /// Statements that give element `i`.

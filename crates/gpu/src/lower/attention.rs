@@ -2,8 +2,13 @@
 
 use super::{Axes, Lowering, groups};
 use crate::dispatch::View;
-use crate::kernel::{Kernel, per_word};
-use pteron_plan::Layout;
+use crate::kernel::{Decode, Kernel, MOST_FOURS, Turn, per_vector, per_word};
+use pteron_plan::{Access, Layout};
+use pteron_tensor::DType;
+use std::sync::Arc;
+
+/// Queries up to which a group has many threads: elsewhere there are groups enough.
+const FEW_QUERIES: usize = 512;
 
 /// What a rope turns by.
 pub(crate) struct Turns<'a> {
@@ -99,6 +104,9 @@ pub(crate) fn attend(
     if out.layout.is_empty() {
         return Some(());
     }
+    if mask.is_none() && decode(on, out, [q, k, v], (scale, causal, keys), ring).is_some() {
+        return Some(());
+    }
     let target = on.row_target(out, values);
     let mut params = vec![
         count as u32,
@@ -135,5 +143,167 @@ pub(crate) fn attend(
     reads.extend(mask);
     on.emit(kernel, &target, &reads, false, params, count);
     on.settle(target, out);
+    Some(())
+}
+
+/// Attention over keys and values whose rows are whole vectors; `None` where they are not, and nothing is emitted.
+fn decode(
+    on: &mut Lowering,
+    out: View,
+    [q, k, v]: [View; 3],
+    (scale, causal, keys): (f32, bool, usize),
+    ring: Ring,
+) -> Option<()> {
+    let (&[batch, heads, queries, features], &[_, shared, ..]) = (q.sizes(), k.sizes()) else { return None };
+    let values = *v.sizes().last()?;
+    let count = batch * heads * queries;
+    let most = on.features.max_threads.min(256);
+    let threads = if count <= FEW_QUERIES { most } else { most.min(64) };
+    let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let (per, size) = (per_vector(k.dtype) as usize, k.dtype.size());
+    // By batch, head and position, in vectors.
+    let vectored = |view: &View| {
+        let strides = view.layout.strides();
+        let steps = strides[..3].iter().zip(&view.sizes()[..3]);
+        let whole = |(&stride, &size): (&isize, &usize)| size == 1 || stride % per as isize == 0;
+        let fits = strides[3] == 1 && view.offset.is_multiple_of(16) && steps.into_iter().all(whole);
+        fits.then(|| [0, 1, 2].map(|axis| (strides[axis] / per as isize) as i32 as u32))
+    };
+    let fits = float(q.dtype)
+        && float(k.dtype)
+        && float(out.dtype)
+        && k.dtype == v.dtype
+        && features.is_multiple_of(per)
+        && values.is_multiple_of(per)
+        && features <= MOST_FOURS as usize * 4
+        && values / per <= threads as usize
+        && q.layout.strides()[3] == 1
+        && keys > 0;
+    if !fits {
+        return None;
+    }
+    let (k_steps, v_steps) = (vectored(&k)?, vectored(&v)?);
+    let mut params = vec![
+        count as u32,
+        on.first_word(&out),
+        heads as u32,
+        queries as u32,
+        keys as u32,
+        (features * size / 16) as u32,
+        (values * size / 16) as u32,
+        scale.to_bits(),
+        (heads / shared.max(1)) as u32,
+        u32::from(causal),
+        on.first(&q),
+    ];
+    params.extend(q.layout.strides()[..3].iter().map(|&stride| stride as i32 as u32));
+    params.push(on.first_word(&k) / 4);
+    params.extend(k_steps);
+    params.push(on.first_word(&v) / 4);
+    params.extend(v_steps);
+    params.extend([ring.slots as u32, ring.first as u32, ring.window as u32]);
+    let kernel = Kernel::Decode(Decode {
+        q: q.dtype,
+        kv: k.dtype,
+        out: out.dtype,
+        threads,
+        subgroups: on.features.subgroups,
+    });
+    on.emit(kernel, &out, &[q, k, v], false, params, count);
+    Some(())
+}
+
+/// A rope that was emitted, so that it can be done where its result is written elsewhere.
+#[derive(Clone)]
+pub(crate) struct Turned {
+    /// The number of its dispatch.
+    pub(crate) dispatch: usize,
+    /// Its step.
+    pub(crate) step: usize,
+    pub(crate) x: View,
+    pub(crate) out: View,
+    pub(crate) dims: usize,
+    pub(crate) offset: i64,
+    pub(crate) freqs: Option<View>,
+    pub(crate) traditional: bool,
+    pub(crate) radians: Arc<[f32]>,
+    pub(crate) scale: f32,
+}
+
+impl Turned {
+    fn is_like(&self, other: &Turned) -> bool {
+        let place = |view: &View| (view.region, view.offset, view.dtype);
+        (self.dims, self.offset, self.traditional) == (other.dims, other.offset, other.traditional)
+            && self.freqs.as_ref().map(place) == other.freqs.as_ref().map(place)
+            && self.radians == other.radians
+            && self.scale.to_bits() == other.scale.to_bits()
+    }
+}
+
+/// Turns queries and keys and writes keys and values into a cache of so many rows a head, from position `start` on; in place of
+/// the two ropes, which are taken back. `None` where that cannot be, and nothing is changed.
+pub(crate) fn turn(
+    on: &mut Lowering,
+    (q, k): (&Turned, &Turned),
+    v: View,
+    [keys, values]: [View; 2],
+    (start, slots): (usize, usize),
+) -> Option<()> {
+    let (&[1, heads, length, features], &[1, shared, k_length, k_features]) = (q.x.sizes(), k.x.sizes()) else {
+        return None;
+    };
+    let &[_, _, rows, _] = keys.sizes() else { return None };
+    let near = |view: &View| {
+        view.region == q.x.region && view.dtype == q.x.dtype && view.layout.strides().get(3) == Some(&1)
+    };
+    let dtype = q.x.dtype;
+    let per = per_word(dtype) as usize;
+    let fits = q.is_like(k)
+        && !on.windowed
+        && q.dispatch < k.dispatch
+        && k.dispatch < on.dispatches.len()
+        && (length, features) == (k_length, k_features)
+        && v.sizes() == k.x.sizes()
+        && [&q.x, &k.x, &v].into_iter().all(near)
+        && keys.dtype == dtype
+        && features.is_multiple_of(per)
+        && q.out.region == q.x.region;
+    // Nobody may have written over what the ropes read.
+    let reads = Access { reads: vec![q.x.storage, k.x.storage], ..Access::default() };
+    let mut others = on.dispatches.iter().enumerate().skip(q.dispatch + 1);
+    if !fits || others.any(|(at, other)| at != k.dispatch && other.access.holds_up(&reads)) {
+        return None;
+    }
+    on.dispatches.remove(k.dispatch);
+    on.dispatches.remove(q.dispatch);
+    let (q_words, k_words) = (heads * length * features / per, shared * length * features / per);
+    let mut params = vec![
+        q_words as u32,
+        k_words as u32,
+        features as u32,
+        q.dims.min(features) as u32,
+        length as u32,
+        q.offset as i32 as u32,
+        q.scale.to_bits(),
+        on.first_word(&q.out),
+        rows as u32,
+        slots as u32,
+        start as u32,
+        q.freqs.map_or(0, |view| on.first(&view)),
+    ];
+    for view in [&q.x, &k.x, &v] {
+        let strides = view.layout.strides();
+        params.push(on.first(view));
+        params.extend([strides[1] as i32 as u32, strides[2] as i32 as u32]);
+    }
+    params.extend(q.radians.iter().map(|radians| radians.to_bits()));
+    let kernel = Kernel::Turn(Turn { dtype, freqs: q.freqs.map(|view| view.dtype), traditional: q.traditional });
+    let mut operands = vec![q.out, keys, values, q.x];
+    operands.extend(q.freqs);
+    let mut reads = vec![q.x.storage, k.x.storage, v.storage];
+    reads.extend(q.freqs.map(|view| view.storage));
+    let access =
+        Access { reads, writes: vec![q.out.storage, keys.storage, values.storage], has_effect: false };
+    on.emit_over(kernel, &operands, access, params, groups(q_words + 2 * k_words));
     Some(())
 }

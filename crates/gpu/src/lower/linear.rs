@@ -3,11 +3,12 @@
 use super::{Axes, Lowering, groups};
 use crate::dispatch::View;
 use crate::kernel::matvec::ROWS;
-use crate::kernel::{Kernel, Packed, Right, TILE, per_word};
+use crate::kernel::{GEMM_STEP, GEMM_TILE, Gemm, Kernel, Packed, Right, TILE, per_word};
 use pteron_plan::Layout;
+use pteron_tensor::DType;
 
 /// Rows up to which packed rows are read once for each of them.
-const FEW_ROWS: usize = 8;
+pub(crate) const FEW_ROWS: usize = 8;
 
 /// A layout with axes of size 1 where a vector has none.
 fn as_matrix(view: View, is_left: bool) -> Option<View> {
@@ -154,6 +155,10 @@ pub(crate) fn quantized_matmul(
     let rows = x.layout.len() / inner.max(1);
     let columns = if transposed { packed_rows } else { words * 32 / bits as usize };
     let packed = Packed { bits, group, dtype: scales.dtype };
+    let shape = (rows, columns, inner);
+    if transposed && rows > FEW_ROWS && gemm(on, out, x, [w, scales, biases], packed, shape) {
+        return Some(());
+    }
     let target = on.row_target(out, columns);
     let flat = target.with(Layout::row_major(&[rows, columns])?);
     if transposed && rows <= FEW_ROWS {
@@ -182,6 +187,46 @@ pub(crate) fn quantized_matmul(
     }
     on.settle(target, out);
     Some(())
+}
+
+/// Products of many rows in register tiles; false where parts are not whole, and nothing is emitted.
+fn gemm(
+    on: &mut Lowering,
+    out: View,
+    x: View,
+    [w, scales, biases]: [View; 3],
+    packed: Packed,
+    (rows, columns, inner): (usize, usize, usize),
+) -> bool {
+    let floats = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let fits = matches!(packed.bits, 4 | 8)
+        && inner.is_multiple_of(GEMM_STEP)
+        && columns.is_multiple_of(per_word(out.dtype) as usize)
+        && [x.dtype, out.dtype].into_iter().all(floats)
+        && [&x, &w].into_iter().all(Lowering::is_vectored)
+        && on.features.max_threads >= 128;
+    if !fits {
+        return false;
+    }
+    let (across, down) = (columns.div_ceil(GEMM_TILE), rows.div_ceil(GEMM_TILE));
+    let at_once = Gemm::words(packed.bits);
+    let params = vec![
+        rows as u32,
+        columns as u32,
+        inner as u32,
+        on.first_word(&out),
+        on.first_word(&x) / 4,
+        (inner * x.dtype.size() / 16) as u32,
+        on.first_word(&w) / at_once as u32,
+        (inner * packed.bits as usize / 32 / at_once) as u32,
+        (inner / packed.group as usize) as u32,
+        on.first(&scales),
+        on.first(&biases),
+        across as u32,
+    ];
+    let kernel = Kernel::Gemm(Gemm { left: x.dtype, right: packed, out: out.dtype });
+    on.emit(kernel, &out, &[x, w, scales, biases], false, params, across * down);
+    true
 }
 
 /// Packed rows as numbers.

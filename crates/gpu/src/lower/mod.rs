@@ -5,13 +5,17 @@ mod attention;
 mod elementwise;
 mod index;
 mod linear;
+mod norm;
+mod products;
 mod reduce;
 mod shape;
 
-pub(crate) use attention::{Ring, Turns, attend, rope, sdpa};
+pub(crate) use attention::{Ring, Turned, Turns, attend, rope, sdpa, turn};
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
 pub(crate) use index::{index_copy, pick_along, pick_slices};
 pub(crate) use linear::{addmm, dequantize, quantized_matmul};
+pub(crate) use norm::{is_normed_by_words, norm};
+pub(crate) use products::{Products, gemv};
 pub(crate) use reduce::{reduce, rows};
 pub(crate) use shape::{copy, expanded, join, pad};
 
@@ -20,6 +24,8 @@ use crate::features::Features;
 use crate::kernel::Kernel;
 use pteron_plan::{Access, Layout, Storage};
 use pteron_tensor::DType;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Numbers of scratch begin behind those of a plan's own memory.
 const SCRATCH: usize = 1 << 32;
@@ -35,13 +41,32 @@ pub(crate) struct Lowering {
     /// Whether kernels see parts of the arena, because it is larger than what they may see.
     pub(crate) windowed: bool,
     scratches: usize,
+    /// Radians by pair, by base and features that turn: powers take longer than all else of a token.
+    radians: HashMap<(u32, usize), Arc<[f32]>>,
+    /// The last product of few rows, where the last dispatch is one.
+    pub(crate) product: Option<(usize, Products)>,
 }
 
 impl Lowering {
     pub(crate) fn new(features: Features, arena_bytes: usize) -> Lowering {
         let windowed = arena_bytes as u64 > features.max_binding / 2;
         let next = arena_bytes.next_multiple_of(BINDING_ALIGNMENT);
-        Lowering { features, dispatches: Vec::new(), step: 0, next, windowed, scratches: 0 }
+        Lowering { features, dispatches: Vec::new(), step: 0, next, windowed, scratches: 0, radians: HashMap::new(), product: None }
+    }
+
+    /// Where the next scratch begins and which number it has, to begin there once more.
+    pub(crate) fn cursor(&self) -> (usize, usize) {
+        (self.next, self.scratches)
+    }
+
+    pub(crate) fn begin_at(&mut self, (next, scratches): (usize, usize)) {
+        (self.next, self.scratches) = (next, scratches);
+    }
+
+    /// What each pair of so many features turns by from one position to the next.
+    pub(crate) fn radians(&mut self, base: f32, dims: usize) -> Arc<[f32]> {
+        let of = |i: usize| f64::from(base).powf(-2.0 * i as f64 / dims as f64) as f32;
+        self.radians.entry((base.to_bits(), dims)).or_insert_with(|| (0..dims / 2).map(of).collect()).clone()
     }
 
     /// Memory behind the plan's.
@@ -114,21 +139,39 @@ impl Lowering {
         params: Vec<u32>,
         groups: usize,
     ) {
-        let operand = |view: &View| Operand { region: view.region, base: self.base(view) };
-        let mut operands = vec![operand(out)];
-        operands.extend(reads.iter().map(operand));
-        if faults {
-            operands.push(Operand { region: Region::Faults, base: 0 });
-        }
+        let mut operands = vec![*out];
+        operands.extend(reads);
         let access = Access {
             reads: reads.iter().map(|view| view.storage).collect(),
             writes: vec![out.storage],
             has_effect: false,
         };
+        self.emit_over(kernel, &operands, access, params, groups);
+        if let (true, Some(last)) = (faults && groups > 0, self.dispatches.last_mut()) {
+            last.operands.push(Operand { region: Region::Faults, base: 0 });
+        }
+    }
+
+    /// Appends a dispatch over these operands, in the order of the kernel's bindings, that touches what `access` says.
+    pub(crate) fn emit_over(
+        &mut self,
+        kernel: Kernel,
+        operands: &[View],
+        access: Access,
+        params: Vec<u32>,
+        groups: usize,
+    ) {
+        let operand = |view: &View| Operand { region: view.region, base: self.base(view) };
+        let operands = operands.iter().map(operand).collect();
         let groups = u32::try_from(groups).unwrap_or(u32::MAX);
         if groups > 0 {
             self.dispatches.push(Dispatch { kernel, operands, params, groups, access, step: self.step });
         }
+    }
+
+    /// Whether a view is without gaps and begins where 16 bytes may be read at once.
+    pub(crate) fn is_vectored(view: &View) -> bool {
+        view.offset.is_multiple_of(16) && view.layout.is_row_major()
     }
 
     /// The number by which a dispatch of this step says that an index was wrong.

@@ -3,26 +3,32 @@
 
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::View;
-use crate::lower::{self, Numbers, Turns, axis_of};
-use pteron_ir::op::{FloatArg, IndexArg, IntArg, OffsetArg};
+use crate::lower::{self, Numbers, axis_of};
+use pteron_ir::op::{FloatArg, IndexArg, IntArg};
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
 use pteron_plan::Layout;
 use pteron_tensor::{DType, Scalar, promote};
 use std::collections::BTreeSet;
 
-fn odd<T>(layout: Option<T>) -> Result<T, WalkError> {
+pub(super) fn odd<T>(layout: Option<T>) -> Result<T, WalkError> {
     layout.ok_or_else(|| WalkError::Invalid("the op does not fit its operands".into()))
 }
 
 impl Walk<'_> {
-    pub(super) fn compute(&mut self, node: &Node, in_place: bool) -> Result<(), WalkError> {
+    pub(super) fn compute(
+        &mut self,
+        node: &Node,
+        in_place: bool,
+        scratch: Option<usize>,
+    ) -> Result<(), WalkError> {
         let types = infer(&node.op, &self.types, &mut Symbols::default())?;
-        if let Op::Split { x, axis, .. } = &node.op {
-            return self.split(node, *x, *axis, &types);
-        }
-        if matches!(node.op, Op::Noop {}) {
-            return Ok(());
+        match &node.op {
+            Op::Split { x, axis, .. } => return self.split(node, *x, *axis, &types),
+            Op::AddRmsNorm { .. } => return self.add_norm(node, &types),
+            Op::Projections { .. } => return self.projections(node, &types),
+            Op::Noop {} => return Ok(()),
+            _ => {}
         }
         let (Some(Type::Tensor(ty)), &[result]) = (types.first(), node.results.as_slice()) else {
             return invalid("the op gives no tensor");
@@ -34,13 +40,17 @@ impl Walk<'_> {
                 view
             }
             None if in_place => {
-                let view = self.updated(&node.op, None)?;
+                let view = self.updated(&node.op, None, scratch)?;
                 self.firsts[result.0 as usize] = None;
                 view
             }
             None => {
                 let out = self.placed(result, ty)?;
-                self.computed(&node.op, out)?;
+                let before = self.lowering.dispatches.len();
+                self.computed(&node.op, out, scratch)?;
+                if self.lowering.dispatches.len() == before + 1 {
+                    self.remember_rope(result, &node.op, out)?;
+                }
                 self.firsts[result.0 as usize] = self.known_first(&node.op);
                 out
             }
@@ -151,13 +161,26 @@ impl Walk<'_> {
         Ok((axis, odd(slice_range(size, self.int(start)?, self.int(stop)?, step))?))
     }
 
-    /// `SliceUpdate` and `IndexCopy`: into the operand itself, or into `out` as a copy of it.
-    fn updated(&mut self, op: &Op<pteron_ir::Ssa>, out: Option<View>) -> Result<View, WalkError> {
-        let (dst, update) = match op {
-            Op::SliceUpdate { dst, update, .. } | Op::IndexCopy { dst, update, .. } => (*dst, *update),
+    /// `SliceUpdate`, `IndexCopy` and `RopeUpdate`: into the operand itself, or into `out` as a copy of it.
+    fn updated(
+        &mut self,
+        op: &Op<pteron_ir::Ssa>,
+        out: Option<View>,
+        scratch: Option<usize>,
+    ) -> Result<View, WalkError> {
+        let (dst, mut update) = match op {
+            Op::SliceUpdate { dst, update, .. } | Op::IndexCopy { dst, update, .. } => {
+                (self.tensor(*dst)?, self.tensor(*update)?)
+            }
+            Op::RopeUpdate { x, dst, .. } => {
+                let x = self.tensor(*x)?;
+                let turned = self.aside(scratch, x.dtype, x.sizes(), 0);
+                let (dims, turns) = self.turns(op, &x)?;
+                odd(lower::rope(&mut self.lowering, turned, x, &turns.of(dims)))?;
+                (self.tensor(*dst)?, turned)
+            }
             _ => return invalid("the op changes no operand"),
         };
-        let (dst, mut update) = (self.tensor(dst)?, self.tensor(update)?);
         let target = match out {
             Some(out) => {
                 lower::copy(&mut self.lowering, out, dst, true);
@@ -171,7 +194,7 @@ impl Walk<'_> {
             update = converted;
         }
         match op {
-            Op::SliceUpdate { axis, start, stop, step, .. } => {
+            Op::SliceUpdate { axis, start, stop, step, .. } | Op::RopeUpdate { axis, start, stop, step, .. } => {
                 let (axis, range) = self.range(&target.layout, axis, start, stop, *step)?;
                 let (moved, layout) = odd(target.layout.slice(axis, range))?;
                 if layout.is_empty() {
@@ -189,11 +212,16 @@ impl Walk<'_> {
         Ok(target)
     }
 
-    fn computed(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
+    fn computed(
+        &mut self,
+        op: &Op<pteron_ir::Ssa>,
+        out: View,
+        scratch: Option<usize>,
+    ) -> Result<(), WalkError> {
         let kind = op.kind();
         match op {
-            Op::SliceUpdate { .. } | Op::IndexCopy { .. } => {
-                self.updated(op, Some(out))?;
+            Op::SliceUpdate { .. } | Op::IndexCopy { .. } | Op::RopeUpdate { .. } => {
+                self.updated(op, Some(out), scratch)?;
             }
             Op::AsType { x, .. } => {
                 let x = self.tensor(*x)?;
@@ -318,7 +346,11 @@ impl Walk<'_> {
             }
             Op::RMSNorm { x, weight, eps } => {
                 let (x, weight) = (self.tensor(*x)?, self.maybe(*weight)?);
-                lower::rows(&mut self.lowering, out, x, kind, (weight, None), *eps);
+                if lower::is_normed_by_words(&self.lowering, (None, out), x, None) {
+                    lower::norm(&mut self.lowering, (None, out), x, None, (weight, *eps));
+                } else {
+                    lower::rows(&mut self.lowering, out, x, kind, (weight, None), *eps);
+                }
             }
             Op::LayerNorm { x, weight, bias, eps } => {
                 let (x, weight, bias) = (self.tensor(*x)?, self.maybe(*weight)?, self.maybe(*bias)?);
@@ -329,33 +361,23 @@ impl Walk<'_> {
                 odd(lower::addmm(&mut self.lowering, out, (a, b), bias, (*alpha, *beta)))?;
             }
             Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, transpose, .. } => {
-                let (x, packed) = (self.tensor(*x)?, self.packed(*w, *scales, *biases)?);
-                let form = (*bits as u32, *group_size as u32);
-                odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, *transpose))?;
+                let (packed, form) =
+                    (self.packed(*w, *scales, *biases)?, (*bits as u32, *group_size as u32));
+                if !transpose || !self.multiplied(*x, &[out], &[packed], form, None)? {
+                    let x = self.settled(*x)?;
+                    odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, *transpose))?;
+                }
             }
+            Op::GatedProjection { .. } => self.gated(op, out, scratch)?,
+            Op::PackedEmbedding { .. } => self.embedded(op, out)?,
             Op::Dequantize { w, scales, biases, group_size, bits, .. } => {
                 let packed = self.packed(*w, *scales, *biases)?;
                 odd(lower::dequantize(&mut self.lowering, out, packed, (*bits as u32, *group_size as u32)))?;
             }
-            Op::Rope { x, dims, offset, freqs, traditional, base, scale } => {
-                let (x, freqs) = (self.tensor(*x)?, self.maybe(*freqs)?);
-                let offset = match offset {
-                    OffsetArg::Tensor(tensor) => Ok(self.tensor(*tensor)?),
-                    OffsetArg::Value(value) => Err(self.int(&IntArg::Value(*value))?),
-                };
-                let dims = usize::try_from(*dims).unwrap_or(0).min(*x.sizes().last().unwrap_or(&0));
-                let of = |i: usize| f64::from(*base).powf(-2.0 * i as f64 / dims as f64) as f32;
-                let radians: Vec<f32> =
-                    if freqs.is_some() { Vec::new() } else { (0..dims / 2).map(of).collect() };
-                let turns = Turns {
-                    dims,
-                    offset,
-                    freqs,
-                    traditional: *traditional,
-                    radians: &radians,
-                    scale: *scale,
-                };
-                odd(lower::rope(&mut self.lowering, out, x, &turns))?;
+            Op::Rope { x, .. } => {
+                let x = self.tensor(*x)?;
+                let (dims, turns) = self.turns(op, &x)?;
+                odd(lower::rope(&mut self.lowering, out, x, &turns.of(dims)))?;
             }
             Op::Sdpa { q, k, v, scale, mask, causal } => {
                 let tensors = [self.tensor(*q)?, self.tensor(*k)?, self.tensor(*v)?];
@@ -367,13 +389,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn packed(&self, w: ValueId, scales: ValueId, biases: Option<ValueId>) -> Result<[View; 3], WalkError> {
+    pub(super) fn packed(&self, w: ValueId, scales: ValueId, biases: Option<ValueId>) -> Result<[View; 3], WalkError> {
         let biases = self.maybe(biases)?;
         let Some(biases) = biases else { return invalid("packed weights without biases") };
         Ok([self.tensor(w)?, self.tensor(scales)?, biases])
     }
 
-    fn take_slices(
+    pub(super) fn take_slices(
         &mut self,
         out: View,
         x: ValueId,

@@ -1,16 +1,21 @@
 //! A device that is open: its queue, the layouts and pipelines that kernels share, and commands that run once.
 
 use super::failed;
-use super::instance::{Adapter, Instance};
+use super::instance::{Adapter, Instance, Kind};
 use super::pipeline::{Layouts, Pipeline};
+use crate::counts::Counts;
 use crate::error::VulkanError;
 use ash::vk;
 use pteron_gpu::Kernel;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long a submission may take before the device counts as hanging.
 const PATIENCE_SECONDS: u64 = 300;
+
+/// How long a run is asked for its end without a pause.
+const EAGER: Duration = Duration::from_millis(4);
 
 /// An open device.
 pub(crate) struct Device {
@@ -20,6 +25,7 @@ pub(crate) struct Device {
     queue: Mutex<vk::Queue>,
     pub(super) layouts: Layouts,
     pipelines: Mutex<HashMap<Kernel, Arc<Pipeline>>>,
+    counts: Mutex<Counts>,
     _instance: Arc<Instance>,
 }
 
@@ -48,6 +54,7 @@ impl Device {
             queue: Mutex::new(queue),
             layouts: Layouts::default(),
             pipelines: Mutex::default(),
+            counts: Mutex::default(),
             _instance: instance,
         }))
     }
@@ -61,12 +68,23 @@ impl Device {
         if let Some(pipeline) = locked(&self.pipelines).get(kernel) {
             return Ok(pipeline.clone());
         }
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let words = pteron_gpu::spirv(&kernel.wgsl())?;
         let pipeline =
             Arc::new(Pipeline::new(&self.device, self.layouts.of(&self.device, bindings)?, &words)?);
         tracing::debug!(?kernel, words = words.len(), took = ?started.elapsed(), "a pipeline was made");
         Ok(locked(&self.pipelines).entry(kernel.clone()).or_insert(pipeline).clone())
+    }
+
+    /// Adds what a run has taken.
+    pub(crate) fn count(&self, run: Counts) {
+        let mut counts = locked(&self.counts);
+        *counts = counts.plus(run);
+    }
+
+    /// What all runs have taken.
+    pub(crate) fn counts(&self) -> Counts {
+        *locked(&self.counts)
     }
 
     /// How many pipelines there are.
@@ -83,6 +101,13 @@ impl Device {
         // before the queue is let go), and all that they name lives with their owner; the fence is not signalled.
         unsafe {
             self.device.queue_submit(*queue, &submits, fence).map_err(failed("vkQueueSubmit"))?;
+            // A GPU that is about to end a short run is asked again and again: being woken takes as long as some kernels.
+            if self.adapter.kind == Kind::Discrete {
+                let begin = Instant::now();
+                while begin.elapsed() < EAGER && matches!(self.device.get_fence_status(fence), Ok(false)) {
+                    std::hint::spin_loop();
+                }
+            }
             let waited = self.device.wait_for_fences(&[fence], true, PATIENCE_SECONDS * 1_000_000_000);
             match waited {
                 Ok(()) => {}

@@ -7,8 +7,10 @@ use pteron_gpu::Features;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// Bindings of a kernel at most, its parameters included.
-const MOST_BINDINGS: u32 = 8;
+/// Bindings that every kernel may have, its parameters included.
+const LEAST_BINDINGS: u32 = 8;
+/// More of them are of no use.
+const MOST_BINDINGS: u32 = 32;
 
 /// The loader with an instance.
 pub(crate) struct Instance {
@@ -58,6 +60,8 @@ pub(crate) struct Adapter {
     pub(super) family: u32,
     pub(super) memory: vk::PhysicalDeviceMemoryProperties,
     pub(super) has_int64: bool,
+    /// What a step of the device's clock takes; 0 where it has none.
+    pub(super) tick_nanoseconds: f32,
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) driver: String,
@@ -152,6 +156,7 @@ impl Instance {
         });
         let family = apart.or_else(|| families.iter().position(|family| computes(family.queue_flags)));
         let limits = plain.limits;
+        let ticks = family.is_some_and(|family| families[family].timestamp_valid_bits == 64);
         let sums = vk::SubgroupFeatureFlags::BASIC | vk::SubgroupFeatureFlags::ARITHMETIC;
         let subgroups = subgroup.supported_stages.contains(vk::ShaderStageFlags::COMPUTE)
             && subgroup.supported_operations.contains(sums);
@@ -173,9 +178,9 @@ impl Instance {
             Some(format!("it has Vulkan {}, and 1.1 is needed", version_text(version)))
         } else if family.is_none() {
             Some("it has no queue that computes".to_owned())
-        } else if limits.max_per_stage_descriptor_storage_buffers < MOST_BINDINGS {
+        } else if limits.max_per_stage_descriptor_storage_buffers < LEAST_BINDINGS {
             let found = limits.max_per_stage_descriptor_storage_buffers;
-            Some(format!("its kernels see {found} buffers, and {MOST_BINDINGS} are needed"))
+            Some(format!("its kernels see {found} buffers, and {LEAST_BINDINGS} are needed"))
         } else {
             None
         };
@@ -207,7 +212,13 @@ impl Instance {
                 subgroups,
                 shared_bytes: limits.max_compute_shared_memory_size,
                 max_binding: limits.max_storage_buffer_range.into(),
+                max_bindings: limits
+                    .max_per_stage_descriptor_storage_buffers
+                    .min(limits.max_descriptor_set_storage_buffers)
+                    .min(MOST_BINDINGS),
+                max_threads: limits.max_compute_work_group_invocations.min(limits.max_compute_work_group_size[0]),
             },
+            tick_nanoseconds: if ticks { limits.timestamp_period } else { 0.0 },
             listed,
             unfit,
         }

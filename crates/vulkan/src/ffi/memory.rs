@@ -229,7 +229,8 @@ fn types(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32, purpose: Pur
     );
     let wanted: &[vk::MemoryPropertyFlags] = match purpose {
         Purpose::Compute => &[local, vk::MemoryPropertyFlags::empty()],
-        Purpose::Upload => &[seen],
+        // Read again and again, and so best near the kernels, where the host sees that memory.
+        Purpose::Upload => &[local | seen, seen],
         Purpose::Readback => &[seen | cached, seen],
     };
     let mut found: Vec<u32> = Vec::new();

@@ -12,6 +12,7 @@ mod instance;
 mod memory;
 mod pipeline;
 mod recording;
+mod times;
 
 pub(crate) use device::Device;
 pub(crate) use instance::{Adapter, Instance, Kind};

@@ -3,7 +3,8 @@
 
 use super::device::Device;
 use super::failed;
-use super::memory::{Binding, Buffer};
+use super::memory::{Binding, Buffer, Purpose};
+use super::times::Times;
 use crate::error::VulkanError;
 use ash::vk;
 use pteron_gpu::Kernel;
@@ -25,7 +26,8 @@ pub(crate) struct Bound {
 pub(crate) struct Recording {
     device: Arc<Device>,
     bound: Vec<Bound>,
-    params: u64,
+    params: Buffer,
+    times: Option<Times>,
     pool: vk::CommandPool,
     descriptors: vk::DescriptorPool,
     commands: vk::CommandBuffer,
@@ -33,12 +35,15 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Records kernels whose parameters lie in `params`.
+    /// Records kernels with these grids and parameters.
     pub(crate) fn new(
         device: &Arc<Device>,
         bound: Vec<Bound>,
-        params: &Buffer,
+        words: &[u32],
     ) -> Result<Recording, VulkanError> {
+        let params = Buffer::new(device, words.len() as u64 * 4, Purpose::Upload, "parameters")?;
+        params.write(0, &bytes_of(words))?;
+        let times = Times::new(device, bound.len())?;
         let raw = &device.device;
         let mut pipelines = Vec::with_capacity(bound.len());
         let mut descriptors = 0;
@@ -61,7 +66,8 @@ impl Recording {
             let mut made = Recording {
                 device: device.clone(),
                 bound: Vec::new(),
-                params: params.id(),
+                params,
+                times,
                 pool,
                 descriptors: vk::DescriptorPool::null(),
                 commands: vk::CommandBuffer::null(),
@@ -86,7 +92,11 @@ impl Recording {
             };
             let begin = vk::CommandBufferBeginInfo::default();
             raw.begin_command_buffer(made.commands, &begin).map_err(failed("vkBeginCommandBuffer"))?;
-            for ((one, pipeline), &set) in bound.iter().zip(&pipelines).zip(&sets) {
+            if let Some(times) = &made.times {
+                times.begin(made.commands);
+            }
+            for (number, ((one, pipeline), &set)) in bound.iter().zip(&pipelines).zip(&sets).enumerate() {
+                let params = &made.params;
                 let mut infos = vec![
                     vk::DescriptorBufferInfo::default().buffer(params.buffer).offset(0).range(params.bytes),
                 ];
@@ -121,6 +131,9 @@ impl Recording {
                 let stages = vk::ShaderStageFlags::COMPUTE;
                 raw.cmd_push_constants(made.commands, layout, stages, 0, &one.params.to_ne_bytes());
                 raw.cmd_dispatch_indirect(made.commands, params.buffer, u64::from(one.params) * 4);
+                if let Some(times) = &made.times {
+                    times.mark(made.commands, number);
+                }
             }
             // What kernels wrote is seen by the host, and by copies that come next.
             let barrier = [vk::MemoryBarrier::default()
@@ -149,18 +162,34 @@ impl Recording {
     }
 
     /// Whether it is what would be recorded for these.
-    pub(crate) fn is_of(&self, bound: &[Bound], params: &Buffer) -> bool {
-        self.params == params.id() && self.bound == bound
+    pub(crate) fn is_of(&self, bound: &[Bound]) -> bool {
+        self.bound == bound
+    }
+
+    /// Writes grids and parameters from a word on.
+    pub(crate) fn set(&self, first: u32, words: &[u32]) -> Result<(), VulkanError> {
+        self.params.write(u64::from(first) * 4, &bytes_of(words))
     }
 
     /// Runs it once more and waits for the end.
     pub(crate) fn run(&mut self) -> Result<(), VulkanError> {
-        self.device.run(self.commands, self.fence)
+        self.device.run(self.commands, self.fence)?;
+        if let Some(times) = &mut self.times {
+            times.read()?;
+        }
+        Ok(())
     }
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if let Some(times) = &self.times {
+            times.tell(&self.bound);
+        }
         // SAFETY: every run is waited for, so that nothing of it is in use; a null handle is let be.
         unsafe {
             self.device.device.destroy_fence(self.fence, None);

@@ -1,0 +1,256 @@
+//! Products of few rows with packed rows (matrix-vector) of 4 or 8 bits, 16 bytes at a time: what decoding reads its weights by. A
+//! group takes a few packed rows over the whole inner size, so that activations are read once for all of them; several
+//! matrices share a grid, and the norm before, the gate or the residual sum behind a product cost no dispatch of their own.
+//!
+//! A code becomes the float `1 + code / 2^bits` by its bits alone, without a conversion; sums of activations take the ones off.
+//!
+//! Parameters: inner size, first activation and stride of rows in 16 bytes, vectors and groups of a packed row, first number that
+//! is added, first weight of the norm in 16 bytes, its epsilon, blocks of packed rows; by matrix: one behind its last block,
+//! its columns, first word of the result, first vector, first scale, first bias.
+
+use super::Packed;
+use super::source::{Source, encoded, float, four, param, per_vector, per_word, rounded};
+use pteron_tensor::DType;
+
+/// What a kernel is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Gemv {
+    /// Of the activations.
+    pub left: DType,
+    /// Of the matrices.
+    pub right: Packed,
+    /// Of the results.
+    pub out: DType,
+    /// How many matrices; those of a gate are two that are taken together.
+    pub matrices: u32,
+    /// Packed rows of a group.
+    pub rows: u32,
+    /// Threads of a group.
+    pub threads: u32,
+    /// The activation of the first of two matrices that the second multiplies.
+    pub gate: Option<&'static str>,
+    /// Of what is added to the product.
+    pub residual: Option<DType>,
+    /// Whether activations are normed first (RMS): by this weight.
+    pub norm: Option<DType>,
+    /// Whether sums run over subgroups.
+    pub subgroups: bool,
+}
+
+/// Where parameters of matrices begin, and how many each has.
+const MATRICES: u32 = 9;
+const EACH: u32 = 6;
+
+impl Gemv {
+    /// Codes that are taken at once.
+    pub(crate) fn chunk(bits: u32) -> u32 {
+        128 / bits
+    }
+
+    /// Products that a group sums up.
+    fn sums(&self) -> u32 {
+        if self.gate.is_some() { 2 * self.rows } else { self.rows }
+    }
+
+    /// Statements that add what the matrices of a group's block give.
+    fn block(&self, start: &str, matrices: std::ops::Range<u32>) -> String {
+        let Packed { bits, group, .. } = self.right;
+        let chunk = Gemv::chunk(bits);
+        let fours = chunk / 4;
+        let (vectors, per) = (chunk / per_vector(self.left), per_vector(self.left) / 4);
+        let mut text = format!(
+            "let n0 = (block - {start}) * {rows}u;\n\
+             for (var c = thread; c < {count}; c += {threads}u) {{\nlet x_at = x_first + c * {vectors}u;\n",
+            rows = self.rows,
+            count = param(3),
+            threads = self.threads,
+        );
+        for vector in 0..vectors {
+            text += &format!("let xs{vector} = x[x_at + {vector}u];\n");
+        }
+        for at in 0..fours {
+            let value = four(self.left, &format!("xs{}", at / per), at % per);
+            match self.norm {
+                None => text += &format!("let x{at} = {value};\n"),
+                Some(dtype) => {
+                    let own = per_vector(dtype) / 4;
+                    if at % own == 0 {
+                        let each = chunk / per_vector(dtype);
+                        text += &format!("let ns{0} = norm[{first} + c * {each}u + {0}u];\n", at / own, first = param(6));
+                    }
+                    let weight = four(dtype, &format!("ns{}", at / own), at % own);
+                    text += &format!(
+                        "let raw{at} = {value};\nsquares += dot(raw{at}, raw{at});\nlet x{at} = raw{at} * {weight};\n"
+                    );
+                }
+            }
+        }
+        let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
+        text += &format!("let total = dot({}, vec4<f32>(1.0));\nlet g = c * {chunk}u / {group}u;\n", all.join(" + "));
+        let (mask, one) = ((((1u32 << bits) - 1) << (23 - bits)), 0x3f80_0000u32);
+        for (place, matrix) in matrices.enumerate() {
+            let own = MATRICES + EACH * matrix;
+            for row in 0..self.rows {
+                text += &format!(
+                    "{{ let n = min(n0 + {row}u, {columns} - 1u);\nlet q = w{matrix}[{first} + n * {count} + c];\n\
+                     var dots = vec4<f32>();\n",
+                    columns = param(own + 1),
+                    first = param(own + 3),
+                    count = param(3),
+                );
+                for at in 0..fours {
+                    let word = ["x", "y", "z", "w"][(at * 4 * bits / 32) as usize];
+                    let codes: Vec<String> = (0..4)
+                        .map(|code| {
+                            let (from, to) = ((at * 4 + code) * bits % 32, 23 - bits);
+                            match to.checked_sub(from) {
+                                Some(0) => format!("q.{word}"),
+                                Some(left) => format!("(q.{word} << {left}u)"),
+                                None => format!("(q.{word} >> {}u)", from - to),
+                            }
+                        })
+                        .collect();
+                    text += &format!(
+                        "dots = fma(bitcast<vec4<f32>>((vec4<u32>({}) & vec4<u32>({mask}u)) | vec4<u32>({one}u)), x{at}, dots);\n",
+                        codes.join(", ")
+                    );
+                }
+                text += &format!(
+                    "let s = n * {groups} + g;\n\
+                     let scale = load_scales{matrix}({scales} + s) * {factor}.0;\n\
+                     sum{at} += scale * (dot(dots, vec4<f32>(1.0)) - total) + load_biases{matrix}({biases} + s) * total; }}\n",
+                    groups = param(4),
+                    scales = param(own + 4),
+                    biases = param(own + 5),
+                    factor = 1u32 << bits,
+                    at = place as u32 * self.rows + row,
+                );
+            }
+        }
+        text + "}\n"
+    }
+
+    /// Statements behind the sums: what a thread writes of its matrix.
+    fn written(&self, matrix: u32, start: &str) -> String {
+        let own = MATRICES + EACH * matrix;
+        let per = per_word(self.out);
+        let (width, sums) = (32 / per, self.sums() + u32::from(self.norm.is_some()));
+        let mut text = format!(
+            "let n = (block - {start}) * {rows}u + thread * {per}u;\n\
+             if thread < {threads}u && n < {columns} {{\nvar bits = 0u;\nlet place = m * {columns} + n;\n",
+            rows = self.rows,
+            threads = self.rows / per,
+            columns = param(own + 1),
+        );
+        if self.norm.is_some() {
+            text += &format!(
+                "let turn = 1.0 / sqrt(sum_of({}u) / f32({}) + {});\n",
+                sums - 1,
+                param(0),
+                float(7)
+            );
+        }
+        let turn = if self.norm.is_some() { " * turn" } else { "" };
+        for part in 0..per {
+            let sum = |first: u32| format!("sum_of({first}u + thread * {per}u + {part}u){turn}");
+            let mut value = rounded(self.out, &sum(0));
+            if let Some(activation) = self.gate {
+                text += &format!("let gate{part} = {value};\nlet up{part} = {};\n", rounded(self.out, &sum(self.rows)));
+                let active = match activation {
+                    "gelu" => format!("0.5 * gate{part} * (1.0 + erf_f32(gate{part} * 0.7071067811865476))"),
+                    "gelu_tanh" => format!(
+                        "0.5 * gate{part} * (1.0 + tanh_f32(0.7978845608028654 * (gate{part} + 0.044715 * gate{part} * gate{part} * gate{part})))"
+                    ),
+                    "sigmoid_product" => {
+                        format!("gate{part} * {}", rounded(self.out, &format!("(1.0 / (1.0 + exp(-gate{part})))")))
+                    }
+                    _ => format!("gate{part} / (1.0 + exp(-gate{part}))"),
+                };
+                value = format!("{} * up{part}", rounded(self.out, &format!("({active})")));
+            }
+            if self.residual.is_some() {
+                value = format!("{value} + load_residual({} + place + {part}u)", param(5));
+            }
+            text += &format!("let value{part} = {value};\nbits |= {} << {}u;\n", encoded(self.out, &format!("value{part}")), part * width);
+        }
+        text + &format!("out[{} + place / {per}u] = bits;\n}}\n", param(own + 2))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut source = Source::new();
+        source.writes("out");
+        source.reads_vectors("x");
+        if let Some(dtype) = self.residual {
+            source.reads("residual", dtype);
+        }
+        if self.norm.is_some() {
+            source.reads_vectors("norm");
+        }
+        for matrix in 0..self.matrices {
+            source.reads_vectors(&format!("w{matrix}"));
+            source.reads(&format!("scales{matrix}"), self.right.dtype);
+            source.reads(&format!("biases{matrix}"), self.right.dtype);
+        }
+        // By sum what subgroups, or threads, have added up.
+        let sums = self.sums() + u32::from(self.norm.is_some());
+        source.push(&format!("var<workgroup> parts: array<f32, {}>;\nvar<private> givers: u32;", sums * self.threads));
+        source.push(&format!(
+            "fn sum_of(number: u32) -> f32 {{\nvar all = 0.0;\n\
+             for (var i = 0u; i < givers; i++) {{ all += parts[i * {sums}u + number]; }}\nreturn all;\n}}"
+        ));
+        let mut body = format!(
+            "let m = group / {blocks};\nlet block = group % {blocks};\nlet x_first = {first} + m * {stride};\n",
+            blocks = param(8),
+            first = param(1),
+            stride = param(2),
+        );
+        let mut names: Vec<String> = (0..self.sums()).map(|at| format!("sum{at}")).collect();
+        if self.norm.is_some() {
+            names.push("squares".to_owned());
+        }
+        for name in &names {
+            body += &format!("var {name} = 0.0;\n");
+        }
+        let takes = if self.gate.is_some() { 1 } else { self.matrices };
+        let each = |text: &dyn Fn(u32, &str) -> String| {
+            let mut cases = String::new();
+            for matrix in 0..takes {
+                let start = if matrix == 0 { "0u".to_owned() } else { param(MATRICES + EACH * (matrix - 1)) };
+                let own = text(matrix, &start);
+                cases += &match (matrix + 1 == takes, matrix) {
+                    (true, 0) => format!("{{\n{own}}}\n"),
+                    (true, _) => format!(" else {{\n{own}}}\n"),
+                    (false, 0) => format!("if block < {} {{\n{own}}}", param(MATRICES)),
+                    (false, _) => format!(" else if block < {} {{\n{own}}}", param(MATRICES + EACH * matrix)),
+                };
+            }
+            cases
+        };
+        body += &each(&|matrix, start| {
+            let end = if self.gate.is_some() { self.matrices } else { matrix + 1 };
+            self.block(start, matrix..end)
+        });
+        let put = |giver: &str| -> String {
+            let stores = names.iter().enumerate();
+            stores.map(|(at, name)| format!("parts[{giver} * {sums}u + {at}u] = {name};\n")).collect()
+        };
+        if self.subgroups {
+            for name in &names {
+                body += &format!("{name} = subgroupAdd({name});\n");
+            }
+            body += &format!("givers = subgroups;\nif lane == 0u {{\n{}}}\nworkgroupBarrier();\n", put("subgroup"));
+        } else {
+            body += &format!(
+                "givers = 1u;\n{}workgroupBarrier();\n\
+                 for (var half = {}u; half > 0u; half >>= 1u) {{\nif thread < half {{\n\
+                 for (var i = 0u; i < {sums}u; i++) {{ parts[thread * {sums}u + i] += parts[(thread + half) * {sums}u + i]; }}\n}}\n\
+                 workgroupBarrier();\n}}\n",
+                put("thread"),
+                self.threads / 2
+            );
+        }
+        body += &each(&|matrix, start| self.written(matrix, start));
+        source.main_of(self.threads, self.subgroups, &body);
+        source.finish()
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::dispatch::{Cached, Dispatch, Region, View};
 use crate::features::Features;
-use crate::lower::{self, Lowering, Ring, Turned, axis_of};
+use crate::lower::{self, Cacheable, Lowering, Ring, Turned, axis_of};
 use crate::steps::{Planned, StepNode};
 use pteron_ir::op::{IntArg, ResultKind};
 use pteron_ir::{Dim, Graph, Node, Op, RuleError, Symbols, TensorType, Type, TypeSource, ValueId, infer};
@@ -239,6 +239,11 @@ impl<'a> Walk<'a> {
         self.planned.node(step)
     }
 
+    /// Whether a number was read back from the device.
+    pub fn has_read(&self) -> bool {
+        self.has_read
+    }
+
     /// Bytes of the arena that this call needs so far.
     pub fn arena_bytes(&self) -> usize {
         self.lowering.next
@@ -399,7 +404,8 @@ impl<'a> Walk<'a> {
             return false;
         };
         let alone = self.planned.is_read_once(q) && self.planned.is_read_once(k);
-        let turned = alone && lower::turn(&mut self.lowering, (&q_turned, &k_turned), v, parts, place).is_some();
+        let new = Cacheable { q: Some(&q_turned), k: &k_turned, is_emitted: true, v: Some(v) };
+        let turned = alone && lower::turn(&mut self.lowering, &new, parts, place).is_some();
         if turned {
             self.merge_with(q_turned.step.min(k_turned.step));
             self.ropes.clear();

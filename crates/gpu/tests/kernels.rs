@@ -128,6 +128,7 @@ fn others() -> Vec<Kernel> {
                 kernels.push(Kernel::Matvec { left: dtype, right: packed, out: dtype, subgroups });
             }
             kernels.push(Kernel::Dequantize { packed, out: dtype });
+            kernels.push(Kernel::Embed { packed, indices: DType::I64, out: dtype });
         }
         for subgroups in [true, false] {
             let norm = |adds, weight| {

@@ -11,6 +11,9 @@ pub(crate) struct Replay {
     pub(crate) dispatches: Vec<Dispatch>,
     /// By dispatch: where its grid and parameters begin, in words.
     pub(crate) offsets: Vec<u32>,
+    /// By dispatch: whether its grid changes from call to call, and its groups when it was recorded.
+    pub(crate) varies: Vec<bool>,
+    pub(crate) groups: Vec<u32>,
     pub(crate) recording: Recording,
     /// The memory that its commands name: where another has taken its place, it is of no use.
     pub(crate) memory: Vec<(Region, u64)>,

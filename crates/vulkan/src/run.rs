@@ -2,7 +2,7 @@
 //! of an earlier run are replayed with new parameters.
 
 use crate::counts::Counts;
-use crate::ffi::{ALIGNMENT, Binding, Bound, Buffer, Purpose, Recording};
+use crate::ffi::{ALIGNMENT, Binding, Bound, Buffer, Purpose, Recording, Saved};
 use crate::loaded::{LoadedVulkan, Workspace};
 use crate::replay::Replay;
 use crate::state::VulkanState;
@@ -30,8 +30,13 @@ pub(crate) struct Run<'a> {
     id: GraphId,
     graph: &'a Graph,
     control: &'a RunControl,
+    /// Whether it changes buffers of the session.
+    changes_buffers: bool,
     /// What its steps were charged.
     work: u64,
+    began: Instant,
+    /// How long it took until the last submission.
+    before: Duration,
     /// How long the device was waited for.
     waited: Duration,
     counts: Counts,
@@ -42,6 +47,7 @@ struct Ran {
     dispatches: Vec<Dispatch>,
     /// Of their parameters, in words.
     offsets: Vec<u32>,
+    varies: Vec<bool>,
     recording: Recording,
 }
 
@@ -91,40 +97,42 @@ impl<'a> Run<'a> {
         (id, graph): (GraphId, &'a Graph),
         control: &'a RunControl,
     ) -> Run<'a> {
-        let (work, waited, counts) = Default::default();
-        Run { program, space, state, id, graph, control, work, waited, counts }
+        let (changes_buffers, work, counts) = Default::default();
+        let (began, before, waited) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        Run { program, space, state, id, graph, control, changes_buffers, work, began, before, waited, counts }
     }
 
     /// Runs the whole graph; what it gives.
     pub(crate) fn all(&mut self, planned: &Arc<Planned>, inputs: &[Value]) -> Result<Vec<Value>> {
-        let began = Instant::now();
         let given = self.inputs(inputs)?;
-        if planned.plan.changed.contains(&true) {
-            self.state.keep()?;
-        }
+        self.changes_buffers = planned.plan.changed.contains(&true);
         self.space.faults.write(0, &[0; 12])?;
         let traced = self.control.trace.is_some();
         let known = if traced { None } else { self.state.take_replay(planned) };
-        let mut values = None;
-        if let Some(mut replay) = known
-            && self.replayed(&mut replay, &given)?
-        {
-            values = Some(self.outputs(&replay.outputs)?);
-            self.state.put_replay(replay);
-        }
-        let values = match values {
-            Some(values) => values,
-            None => self.walked(planned, &given, traced)?,
+        let values = match known {
+            None => self.walked(planned, &given, traced, &[])?,
+            Some(mut replay) => {
+                if self.replayed(&mut replay, &given)? {
+                    let values = self.outputs(&replay.outputs)?;
+                    self.state.put_replay(replay);
+                    values
+                } else {
+                    let Replay { varies, .. } = replay;
+                    self.walked(planned, &given, traced, &varies)?
+                }
+            }
         };
-        let host = began.elapsed().saturating_sub(self.waited);
+        let host = self.began.elapsed().saturating_sub(self.waited);
+        tracing::trace!(?host, before = ?self.before, waited = ?self.waited, "a call");
         self.program.device.count(Counts { runs: 1, host, ..self.counts });
         Ok(values)
     }
 
     /// Runs what a call before has recorded, with what its numbers change; false where more than numbers would change.
     fn replayed(&mut self, replay: &mut Replay, given: &[Given]) -> Result<bool> {
-        let Replay { planned, lowered, dispatches, offsets, recording, .. } = replay;
+        let Replay { planned, lowered, dispatches, offsets, recording, varies, groups, .. } = replay;
         let cache = &mut self.state.cache;
+        let mut is_fixed = true;
         let same = lowered.replay::<Halt>(
             (self.graph, planned),
             given,
@@ -134,19 +142,23 @@ impl<'a> Run<'a> {
                 None => Err(Halt::Run(no_cache())),
             },
             |at, dispatch| {
+                // Grids that turn out to change are read by the device from then on.
+                is_fixed &= varies[at] || groups[at] == dispatch.groups;
+                varies[at] |= groups[at] != dispatch.groups;
                 let mut words = dispatch.grid().to_vec();
                 words.extend(&dispatch.params);
                 recording.set(offsets[at], &words).map_err(|error| Halt::Run(error.into()))
             },
         );
         match same {
-            Ok(true) => {}
+            Ok(true) if is_fixed => {}
+            Ok(true) => return Ok(false),
             // A walk finds the same fault, and says where.
             Ok(false) | Err(Halt::Walk) => return Ok(false),
             Err(Halt::Run(error)) => return Err(error),
         }
         let is_there = |&(region, id): &(Region, u64)| self.memory(region).is_some_and(|(held, _)| held.id() == id);
-        if !replay.memory.iter().all(is_there) {
+        if !replay.memory.iter().all(is_there) || self.saving()? != replay.recording.saved() {
             return Ok(false);
         }
         self.control.charge(replay.work)?;
@@ -158,15 +170,30 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    fn submit(&mut self, recording: &mut Recording) -> Result<()> {
-        let began = Instant::now();
-        let ran = recording.run();
-        self.waited += began.elapsed();
-        Ok(ran?)
+    /// The copy that the next commands begin with.
+    fn saving(&mut self) -> Result<Option<Saved>> {
+        if self.changes_buffers { self.state.saving(&self.program.device) } else { Ok(None) }
     }
 
-    /// Walks over all steps.
-    fn walked(&mut self, planned: &Arc<Planned>, given: &[Given], traced: bool) -> Result<Vec<Value>> {
+    fn submit(&mut self, recording: &mut Recording) -> Result<()> {
+        let began = Instant::now();
+        self.before = began.duration_since(self.began);
+        let ran = recording.run().map_err(Error::from);
+        self.waited += began.elapsed();
+        if recording.saved().is_some() {
+            self.state.saved(&ran);
+        }
+        ran
+    }
+
+    /// Walks over all steps; `varies` says of which dispatches the grids change from call to call, as far as that is known.
+    fn walked(
+        &mut self,
+        planned: &Arc<Planned>,
+        given: &[Given],
+        traced: bool,
+        varies: &[bool],
+    ) -> Result<Vec<Value>> {
         let constants: Vec<Given> =
             self.program.constants[self.id.0].iter().map(|placed| placed.given.clone()).collect();
         let slots = self.state.slots.clone();
@@ -218,18 +245,22 @@ impl<'a> Run<'a> {
                 "outputs",
             )?;
         }
-        let ran = self.dispatched(&mut walk)?;
+        let known = (!walk.has_read()).then_some(varies);
+        let ran = self.dispatched(&mut walk, known)?;
         let values = self.outputs(&outputs)?;
-        if let Some(Ran { dispatches, offsets, recording }) = ran {
+        if let Some(Ran { dispatches, offsets, varies, recording }) = ran {
             match walk.into_lowered(&dispatches) {
                 Some(lowered) => {
                     let memory = self.memory_of(&dispatches);
+                    let groups = dispatches.iter().map(|dispatch| dispatch.groups).collect();
                     let (planned, work) = (planned.clone(), self.work);
                     self.state.put_replay(Replay {
                         planned,
                         lowered,
                         dispatches,
                         offsets,
+                        varies,
+                        groups,
                         recording,
                         memory,
                         outputs,
@@ -320,14 +351,14 @@ impl<'a> Run<'a> {
 
     /// Runs what the walk has lowered so far.
     fn flush(&mut self, walk: &mut Walk<'_>) -> Result<()> {
-        if let Some(ran) = self.dispatched(walk)? {
+        if let Some(ran) = self.dispatched(walk, None)? {
             self.state.put_recording(ran.recording);
         }
         Ok(())
     }
 
     /// The same; what was run.
-    fn dispatched(&mut self, walk: &mut Walk<'_>) -> Result<Option<Ran>> {
+    fn dispatched(&mut self, walk: &mut Walk<'_>, varies: Option<&[bool]>) -> Result<Option<Ran>> {
         let dispatches = walk.take();
         if dispatches.is_empty() {
             return Ok(None);
@@ -351,7 +382,13 @@ impl<'a> Run<'a> {
         let waits = barriers(&accesses);
         let mut words: Vec<u32> = Vec::new();
         let mut bound = Vec::with_capacity(dispatches.len());
-        for (dispatch, waits) in dispatches.iter().zip(waits) {
+        // Commands that are no replay's are found again by what they are, whatever their grids.
+        let varies = match varies {
+            Some(varies) if varies.len() == dispatches.len() => varies.to_vec(),
+            Some(_) => vec![false; dispatches.len()],
+            None => vec![true; dispatches.len()],
+        };
+        for ((dispatch, waits), &varies) in dispatches.iter().zip(waits).zip(&varies) {
             let params = words.len() as u32;
             words.extend(dispatch.grid());
             words.extend(&dispatch.params);
@@ -360,10 +397,13 @@ impl<'a> Run<'a> {
             let bindings =
                 dispatch.operands.iter().map(|operand| self.binding(operand.region, operand.base as u64));
             let bindings = bindings.collect::<Result<Vec<_>>>()?;
-            bound.push(Bound { kernel: dispatch.kernel.clone(), bindings, params, waits });
+            let grid = (!varies).then_some(dispatch.grid());
+            bound.push(Bound { kernel: dispatch.kernel.clone(), bindings, grid, params, waits });
         }
         let offsets = bound.iter().map(|bound| bound.params).collect();
-        let known = self.state.take_recording(|recording| recording.is_of(&bound));
+        let saved = self.saving()?;
+        let device = &self.program.device;
+        let known = self.state.take_recording(|recording| recording.is_of(&bound, saved));
         let mut recording = match known {
             Some(recording) => {
                 recording.set(0, &words)?;
@@ -371,7 +411,7 @@ impl<'a> Run<'a> {
             }
             None => {
                 let waits = bound.iter().filter(|bound| bound.waits).count();
-                let recording = Recording::new(device, bound, &words)?;
+                let recording = Recording::new(device, bound, &words, saved)?;
                 let (count, pipelines) = (dispatches.len(), device.pipelines());
                 tracing::debug!(dispatches = count, waits, pipelines, "a run was recorded");
                 self.counts.recorded += 1;
@@ -381,7 +421,7 @@ impl<'a> Run<'a> {
         self.submit(&mut recording)?;
         self.counts.dispatches += dispatches.len() as u64;
         self.faults(&dispatches, |step| walk.node(step).cloned())?;
-        Ok(Some(Ran { dispatches, offsets, recording }))
+        Ok(Some(Ran { dispatches, offsets, varies, recording }))
     }
 
     /// An error where a kernel met an index outside its axis.

@@ -2,7 +2,7 @@
 //! for its runs. Runs write in place; what was there before is kept beside it until a commit.
 
 use crate::cache::{CacheSnapshot, DeviceCache};
-use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Recording};
+use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Recording, Saved};
 use crate::replay::Replay;
 use pteron_gpu::Planned;
 use pteron_ir::Type;
@@ -131,15 +131,23 @@ impl VulkanState {
         self.gone.as_ref().map_or(Ok(()), |reason| Err(Error::Invalid(reason.clone())))
     }
 
-    /// Keeps what buffers hold, before a run that changes some.
-    pub(crate) fn keep(&mut self) -> Result<()> {
-        let Some(buffers) = self.buffers.as_ref().filter(|_| !self.is_changed) else { return Ok(()) };
-        match &self.backup {
-            Some(backup) => buffers.copy_to(0, backup, 0, buffers.bytes)?,
-            None => self.backup = Some(buffers.duplicate("what a session held before a run")?),
+    /// The copy that a run which changes buffers begins with; `None` where what they held is kept already.
+    pub(crate) fn saving(&mut self, device: &Arc<Device>) -> Result<Option<Saved>> {
+        let Some(buffers) = self.buffers.as_ref().filter(|_| !self.is_changed) else { return Ok(None) };
+        if self.backup.is_none() {
+            let what = "what a session held before a run";
+            self.backup = Some(Buffer::new(device, buffers.bytes, Purpose::Compute, what)?);
         }
+        Ok(self.backup.as_ref().map(|backup| Saved::new(buffers, backup)))
+    }
+
+    /// Notes that such a copy was submitted, and what followed it.
+    pub(crate) fn saved(&mut self, ran: &Result<()>) {
         self.is_changed = true;
-        Ok(())
+        if let Err(error) = ran {
+            // Whether the copy was made is not known.
+            self.gone = Some(format!("the session is gone: {error}"));
+        }
     }
 
     /// Takes a recording for which `is_wanted` holds out of the list.

@@ -27,7 +27,7 @@ fn target(source: &mut Source, size: u32) {
 }
 
 /// Statements that say that an index is outside its axis: the dispatch's number, the index and the size of the axis.
-fn fault(number: &str, size: &str) -> String {
+pub(super) fn fault(number: &str, size: &str) -> String {
     format!(
         "atomicMax(&faults[0], {number}); atomicStore(&faults[1], bitcast<u32>(given)); atomicStore(&faults[2], {size});"
     )

@@ -5,8 +5,9 @@
 //! groups of a packed row, first word, scale and bias, blocks of columns.
 
 use super::Packed;
+use super::copy::fault;
 use super::matmul::{Rows, number, packed_bindings};
-use super::source::{Source, THREADS, encoded, param, per_word, words};
+use super::source::{Source, THREADS, encoded, param, per_word, signed, words};
 use pteron_tensor::DType;
 
 /// Packed rows of a group.
@@ -108,6 +109,29 @@ pub(super) fn dequantize(packed: Packed, out: DType) -> String {
         "fn element(e: u32) -> f32 {{\nlet row = e / {0};\nlet column = e % {0};\n{1}}}",
         param(2),
         number(packed, "row", "column", &param(5), &rows)
+    );
+    words(&mut source, out, &element);
+    source.finish()
+}
+
+/// Packed rows that indices pick, as numbers. Parameters: elements, first word of the result, the number of the dispatch, elements,
+/// words and groups of a row, first word, scale and bias, first index, rows that there are.
+pub(super) fn embed(packed: Packed, indices: DType, out: DType) -> String {
+    let mut source = Source::new();
+    source.writes("out");
+    packed_bindings(&mut source, packed);
+    source.reads_indices("places", indices);
+    source.writes_parts("faults");
+    let rows = Rows { words: param(4), groups: param(5), scales: param(7), biases: param(8) };
+    let element = format!(
+        "fn element(e: u32) -> f32 {{\nlet column = e % {columns};\nlet given = index_places({first} + e / {columns});\n\
+         var index = given;\nif index < 0i {{ index += {size}; }}\n\
+         if index < 0i || index >= {size} {{ {fault} return 0.0; }}\nlet row = u32(index);\n{number}}}",
+        columns = param(3),
+        first = param(9),
+        size = signed(10),
+        fault = fault(&param(2), &param(10)),
+        number = number(packed, "row", "column", &param(6), &rows)
     );
     words(&mut source, out, &element);
     source.finish()

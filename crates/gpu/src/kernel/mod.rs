@@ -156,6 +156,15 @@ pub enum Kernel {
         /// Of the result.
         out: DType,
     },
+    /// The same of rows that indices pick.
+    Embed {
+        /// The rows.
+        packed: Packed,
+        /// Of the indices.
+        indices: DType,
+        /// Of the result.
+        out: DType,
+    },
     /// Attention of each query over keys and values.
     Attention {
         /// Of queries.
@@ -223,6 +232,7 @@ impl Kernel {
             Kernel::Decode(decode) => decode.text(),
             Kernel::Turn(turn) => turn.text(),
             Kernel::Dequantize { packed, out } => matvec::dequantize(*packed, *out),
+            Kernel::Embed { packed, indices, out } => matvec::embed(*packed, *indices, *out),
             Kernel::Attention { q, kv, mask, out } => attention::text(*q, *kv, *mask, *out),
         }
     }

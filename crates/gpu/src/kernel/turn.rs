@@ -1,7 +1,7 @@
 //! Queries and keys turned by their positions (rope), keys and values written into the cache: one kernel for what stands between a
-//! layer's projections and its attention. Each thread makes one word.
+//! layer's projections and its attention. Each thread makes one word; queries or values may be none.
 //!
-//! Parameters: words of queries and of keys; features, features that turn, positions, the offset, the scale, first word of the
+//! Parameters: words of queries, of keys and of values; features, features that turn, positions, the offset, the scale, first word of the
 //! turned queries; rows of a head in the cache, slots of its ring (none: 0), the row of the first position; first period; by
 //! queries, keys and values the first element and the strides of heads and positions; without periods the radians by pair.
 
@@ -20,7 +20,7 @@ pub struct Turn {
 }
 
 /// Where first elements and strides begin, and the radians behind them.
-const VIEWS: u32 = 12;
+const VIEWS: u32 = 13;
 const TABLE: u32 = VIEWS + 9;
 
 impl Turn {
@@ -34,13 +34,13 @@ impl Turn {
         if let Some(dtype) = freqs {
             source.reads("periods", dtype);
         }
-        let (features, dims, positions) = (param(2), param(3), param(4));
+        let (features, dims, positions) = (param(3), param(4), param(5));
         let (pair, partner, second) = match traditional {
             true => ("f / 2u", "select(f + 1u, f - 1u, (f & 1u) == 1u)", "(f & 1u) == 1u"),
             false => ("f % pairs", "select(f + pairs, f - pairs, f >= pairs)", "f >= pairs"),
         };
         let inverse = match freqs {
-            Some(_) => format!("1.0 / load_periods({} + pair)", param(11)),
+            Some(_) => format!("1.0 / load_periods({} + pair)", param(12)),
             None => format!("bitcast<f32>(P[at.base + {}u + pair])", FIRST_PARAM + TABLE),
         };
         source.push(&format!(
@@ -51,8 +51,8 @@ impl Turn {
              let turn = sin_cos(position * ({inverse}));\nlet other = load_a(row + {partner});\n\
              if {second} {{ return other * turn.x + own * turn.y; }}\n\
              return own * turn.y - other * turn.x;\n}}",
-            offset = signed(5),
-            scale = float(6),
+            offset = signed(6),
+            scale = float(7),
         ));
         let (per, width) = (per_word(dtype), 32 / per_word(dtype));
         let word = |value: &str| -> String {
@@ -74,19 +74,20 @@ impl Turn {
         let slot = format!(
             "var slot = {start} + t;\nif {slots} > 0u {{ slot = slot % {slots}; }}\n\
              let to = ((h * {rows} + slot) * {features} + f0) / {per}u;\n",
-            rows = param(8),
-            slots = param(9),
-            start = param(10),
+            rows = param(9),
+            slots = param(10),
+            start = param(11),
         );
         let body = format!(
             "let word = group * {threads}u + thread;\nlet q_words = {qw};\nlet k_words = {kw};\n\
              if word < q_words {{\n{find_q}{turn}out[{out} + word] = bits;\n}}\n\
              else if word < q_words + k_words {{\n{find_k}{turn}{slot}keys[to] = bits;\n}}\n\
-             else if word < q_words + 2u * k_words {{\n{find_v}{copy}{slot}values[to] = bits;\n}}",
+             else if word < q_words + k_words + {vw} {{\n{find_v}{copy}{slot}values[to] = bits;\n}}",
             threads = super::THREADS,
             qw = param(0),
             kw = param(1),
-            out = param(7),
+            vw = param(2),
+            out = param(8),
             find_q = find("0u", 0),
             find_k = find("q_words", 1),
             find_v = find("q_words - k_words", 2),

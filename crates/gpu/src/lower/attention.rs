@@ -240,70 +240,89 @@ impl Turned {
     }
 }
 
-/// Turns queries and keys and writes keys and values into a cache of so many rows a head, from position `start` on; in place of
-/// the two ropes, which are taken back. `None` where that cannot be, and nothing is changed.
+/// Keys, and what goes with them into a cache.
+pub(crate) struct Cacheable<'a> {
+    /// Queries whose rope was emitted and is taken back.
+    pub(crate) q: Option<&'a Turned>,
+    pub(crate) k: &'a Turned,
+    /// Whether the rope of keys was emitted too.
+    pub(crate) is_emitted: bool,
+    pub(crate) v: Option<View>,
+}
+
+/// Turns queries and keys and writes keys and values into a cache of so many rows a head, from row `start` on of a ring of so many
+/// slots, or of none. `None` where that cannot be, and nothing is changed.
 pub(crate) fn turn(
     on: &mut Lowering,
-    (q, k): (&Turned, &Turned),
-    v: View,
+    Cacheable { q, k, is_emitted, v }: &Cacheable<'_>,
     [keys, values]: [View; 2],
     (start, slots): (usize, usize),
 ) -> Option<()> {
-    let (&[1, heads, length, features], &[1, shared, k_length, k_features]) = (q.x.sizes(), k.x.sizes()) else {
-        return None;
-    };
+    let &[1, shared, length, features] = k.x.sizes() else { return None };
     let &[_, _, rows, _] = keys.sizes() else { return None };
+    let dtype = k.x.dtype;
     let near = |view: &View| {
-        view.region == q.x.region && view.dtype == q.x.dtype && view.layout.strides().get(3) == Some(&1)
+        view.region == k.x.region && view.dtype == dtype && view.layout.strides().get(3) == Some(&1)
     };
-    let dtype = q.x.dtype;
     let per = per_word(dtype) as usize;
-    let fits = q.is_like(k)
-        && !on.windowed
-        && q.dispatch < k.dispatch
-        && k.dispatch < on.dispatches.len()
-        && (length, features) == (k_length, k_features)
-        && v.sizes() == k.x.sizes()
-        && [&q.x, &k.x, &v].into_iter().all(near)
+    let q_fits = q.is_none_or(|q| {
+        let like = matches!(q.x.sizes(), &[1, _, q_length, q_features] if (q_length, q_features) == (length, features));
+        like && q.is_like(k) && near(&q.x) && q.out.region == k.x.region
+    });
+    let emitted: Vec<usize> = (q.iter().map(|q| q.dispatch)).chain(is_emitted.then_some(k.dispatch)).collect();
+    let fits = !on.windowed
+        && q_fits
+        && near(&k.x)
+        && v.is_none_or(|v| near(&v) && v.sizes() == k.x.sizes())
+        && emitted.iter().all(|&at| at < on.dispatches.len())
+        && emitted.is_sorted()
         && keys.dtype == dtype
-        && features.is_multiple_of(per)
-        && q.out.region == q.x.region;
+        && features.is_multiple_of(per);
     // Nobody may have written over what the ropes read.
-    let reads = Access { reads: vec![q.x.storage, k.x.storage], ..Access::default() };
-    let mut others = on.dispatches.iter().enumerate().skip(q.dispatch + 1);
-    if !fits || others.any(|(at, other)| at != k.dispatch && other.access.holds_up(&reads)) {
+    let mut sources = vec![k.x.storage];
+    sources.extend(q.map(|q| q.x.storage));
+    let reads = Access { reads: sources.clone(), ..Access::default() };
+    let first = emitted.first().copied().unwrap_or(on.dispatches.len());
+    let mut others = on.dispatches.iter().enumerate().skip(first);
+    if !fits || others.any(|(at, other)| !emitted.contains(&at) && other.access.holds_up(&reads)) {
         return None;
     }
-    on.dispatches.remove(k.dispatch);
-    on.dispatches.remove(q.dispatch);
-    let (q_words, k_words) = (heads * length * features / per, shared * length * features / per);
+    for &at in emitted.iter().rev() {
+        on.dispatches.remove(at);
+    }
+    let k_words = shared * length * features / per;
+    let q_words = q.map_or(0, |q| q.x.layout.len() / per);
+    let v_words = if v.is_some() { k_words } else { 0 };
+    let (out, v) = (q.map_or(k.x, |q| q.out), v.unwrap_or(k.x));
     let mut params = vec![
         q_words as u32,
         k_words as u32,
+        v_words as u32,
         features as u32,
-        q.dims.min(features) as u32,
+        k.dims.min(features) as u32,
         length as u32,
-        q.offset as i32 as u32,
-        q.scale.to_bits(),
-        on.first_word(&q.out),
+        k.offset as i32 as u32,
+        k.scale.to_bits(),
+        on.first_word(&out),
         rows as u32,
         slots as u32,
         start as u32,
-        q.freqs.map_or(0, |view| on.first(&view)),
+        k.freqs.map_or(0, |view| on.first(&view)),
     ];
-    for view in [&q.x, &k.x, &v] {
+    for view in [&q.map_or(k.x, |q| q.x), &k.x, &v] {
         let strides = view.layout.strides();
         params.push(on.first(view));
         params.extend([strides[1] as i32 as u32, strides[2] as i32 as u32]);
     }
-    params.extend(q.radians.iter().map(|radians| radians.to_bits()));
-    let kernel = Kernel::Turn(Turn { dtype, freqs: q.freqs.map(|view| view.dtype), traditional: q.traditional });
-    let mut operands = vec![q.out, keys, values, q.x];
-    operands.extend(q.freqs);
-    let mut reads = vec![q.x.storage, k.x.storage, v.storage];
-    reads.extend(q.freqs.map(|view| view.storage));
-    let access =
-        Access { reads, writes: vec![q.out.storage, keys.storage, values.storage], has_effect: false };
-    on.emit_over(kernel, &operands, access, params, groups(q_words + 2 * k_words));
+    params.extend(k.radians.iter().map(|radians| radians.to_bits()));
+    let kernel = Kernel::Turn(Turn { dtype, freqs: k.freqs.map(|view| view.dtype), traditional: k.traditional });
+    let mut operands = vec![out, keys, values, k.x];
+    operands.extend(k.freqs);
+    sources.push(v.storage);
+    sources.extend(k.freqs.map(|view| view.storage));
+    let mut writes = vec![keys.storage, values.storage];
+    writes.extend(q.map(|q| q.out.storage));
+    let access = Access { reads: sources, writes, has_effect: false };
+    on.emit_over(kernel, &operands, access, params, groups(q_words + k_words + v_words));
     Some(())
 }

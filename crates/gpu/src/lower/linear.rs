@@ -254,3 +254,38 @@ pub(crate) fn dequantize(
     on.emit(kernel, &out, &[w, scales, biases], false, params, groups(threads));
     Some(())
 }
+
+/// Packed rows that plain indices pick, as numbers.
+pub(crate) fn embed(
+    on: &mut Lowering,
+    out: View,
+    indices: View,
+    [w, scales, biases]: [View; 3],
+    (bits, group): (u32, u32),
+) -> Option<()> {
+    if out.layout.is_empty() {
+        return Some(());
+    }
+    let indices = on.plain(indices);
+    let (w, scales, biases) = (on.plain(w), on.plain(scales), on.plain(biases));
+    let &[rows, words] = w.sizes() else { return None };
+    let row = *out.sizes().last()?;
+    let params = vec![
+        out.layout.len() as u32,
+        on.first_word(&out),
+        on.fault(),
+        row as u32,
+        words as u32,
+        (row / group as usize) as u32,
+        on.first(&w),
+        on.first(&scales),
+        on.first(&biases),
+        on.first(&indices),
+        rows as u32,
+    ];
+    let packed = Packed { bits, group, dtype: scales.dtype };
+    let kernel = Kernel::Embed { packed, indices: indices.dtype, out: out.dtype };
+    let threads = out.layout.len().div_ceil(per_word(out.dtype) as usize);
+    on.emit(kernel, &out, &[w, scales, biases, indices], true, params, groups(threads));
+    Some(())
+}

@@ -10,10 +10,10 @@ mod products;
 mod reduce;
 mod shape;
 
-pub(crate) use attention::{Ring, Turned, Turns, attend, rope, sdpa, turn};
+pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa, turn};
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
 pub(crate) use index::{index_copy, pick_along, pick_slices};
-pub(crate) use linear::{addmm, dequantize, quantized_matmul};
+pub(crate) use linear::{addmm, dequantize, embed, quantized_matmul};
 pub(crate) use norm::{is_normed_by_words, norm};
 pub(crate) use products::{Products, gemv};
 pub(crate) use reduce::{reduce, rows};

@@ -40,7 +40,10 @@ impl Walk<'_> {
                 view
             }
             None if in_place => {
-                let view = self.updated(&node.op, None, scratch)?;
+                let view = match self.turned_in_place(&node.op)? {
+                    Some(view) => view,
+                    None => self.updated(&node.op, None, scratch)?,
+                };
                 self.firsts[result.0 as usize] = None;
                 view
             }
@@ -148,7 +151,7 @@ impl Walk<'_> {
         Ok(Some((view.with(layout).moved(moved), first)))
     }
 
-    fn range(
+    pub(super) fn range(
         &self,
         layout: &Layout,
         axis: &IntArg<ValueId>,
@@ -395,7 +398,7 @@ impl Walk<'_> {
         Ok([self.tensor(w)?, self.tensor(scales)?, biases])
     }
 
-    pub(super) fn take_slices(
+    fn take_slices(
         &mut self,
         out: View,
         x: ValueId,

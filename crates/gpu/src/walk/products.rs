@@ -3,9 +3,9 @@
 use super::compute::odd;
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::{Region, View};
-use crate::lower::{self, Numbers, Products, Turned, Turns};
+use crate::lower::{self, Cacheable, Numbers, Products, Turned, Turns};
 use crate::steps::StepNode;
-use pteron_ir::op::{Activation, IndexArg, IntArg, OffsetArg};
+use pteron_ir::op::{Activation, IntArg, OffsetArg};
 use pteron_ir::{Node, Op, OpKind, Ssa, Type, ValueId};
 use pteron_plan::{Layout, Storage};
 use pteron_tensor::DType;
@@ -98,6 +98,46 @@ impl Walk<'_> {
             self.ropes.insert(result, turned);
         }
         Ok(())
+    }
+
+    /// `RopeUpdate` of rows of a cache in the graph: keys are turned on their way there, and with them the queries whose rope came just
+    /// before. `None` where that cannot be.
+    pub(super) fn turned_in_place(&mut self, op: &Op<Ssa>) -> Result<Option<View>, WalkError> {
+        let Op::RopeUpdate { x, dst, axis, start, stop, step, .. } = op else { return Ok(None) };
+        let (x, dst) = (self.tensor(*x)?, self.tensor(*dst)?);
+        let (dims, RopeTurns { offset, freqs, traditional, radians, scale }) = self.turns(op, &x)?;
+        let (axis, range) = self.range(&dst.layout, axis, start, stop, *step)?;
+        let offset = match (offset, op) {
+            (Err(number), _) => Some(number),
+            (Ok(view), Op::RopeUpdate { offset: OffsetArg::Tensor(tensor), .. }) if view.layout.len() == 1 => {
+                self.first_of(*tensor)
+            }
+            _ => None,
+        };
+        let whole = dst.is_plain()
+            && (axis, range.step) == (2, 1)
+            && freqs.is_none_or(|view| view.is_plain())
+            && matches!((x.sizes(), dst.sizes()), (&[1, h, t, d], &[1, heads, _, features]) if (h, t, d) == (heads, range.count, features));
+        let (Some(offset), true) = (offset, whole) else { return Ok(None) };
+        let (dispatch, own) = (self.lowering.dispatches.len(), self.lowering.step);
+        let k = Turned { dispatch, step: own, x, out: dst, dims, offset, freqs, traditional, radians, scale };
+        // Where it begins in its region is a part of the row, because rows are counted from the region's begin.
+        let row = x.sizes()[3] * x.dtype.size();
+        if !dst.offset.is_multiple_of(row) {
+            return Ok(None);
+        }
+        let start = (range.start + dst.offset / row, 0);
+        let last = self.ropes.values().find(|q| q.dispatch + 1 == dispatch).cloned();
+        let new = Cacheable { q: last.as_ref(), k: &k, is_emitted: false, v: None };
+        if let Some(q) = &last
+            && lower::turn(&mut self.lowering, &new, [dst, dst], start).is_some()
+        {
+            self.merge_with(q.step);
+            self.ropes.clear();
+            return Ok(Some(dst));
+        }
+        let alone = Cacheable { q: None, ..new };
+        Ok(lower::turn(&mut self.lowering, &alone, [dst, dst], start).map(|()| dst))
     }
 
     /// Products of few rows as one dispatch, with a norm that was left to them; false where that cannot be.
@@ -208,19 +248,9 @@ impl Walk<'_> {
         let Op::PackedEmbedding { w, scales, biases, indices, group_size, bits, .. } = op else {
             return invalid("the op picks no rows");
         };
-        let picked = self.tensor(*indices)?.sizes().to_vec();
-        let Some(biases) = *biases else { return invalid("packed weights without biases") };
-        let mut parts = Vec::with_capacity(3);
-        for value in [*w, *scales, biases] {
-            let matrix = self.tensor(value)?;
-            let &[_, columns] = matrix.sizes() else { return invalid("packed rows are a matrix") };
-            let rows = self.lowering.scratch(matrix.dtype, &[&picked[..], &[columns]].concat());
-            self.take_slices(rows, value, &IndexArg::Tensor(*indices), 0)?;
-            parts.push(rows);
-        }
-        let &[w, scales, biases] = parts.as_slice() else { return invalid("packed rows have three parts") };
+        let (indices, packed) = (self.tensor(*indices)?, self.packed(*w, *scales, *biases)?);
         let form = (*bits as u32, *group_size as u32);
-        odd(lower::dequantize(&mut self.lowering, out, [w, scales, biases], form))
+        odd(lower::embed(&mut self.lowering, out, indices, packed, form))
     }
 
     pub(super) fn add_norm(&mut self, node: &Node, types: &[Type]) -> Result<(), WalkError> {
@@ -233,7 +263,7 @@ impl Walk<'_> {
         };
         let (first, second, weight) = (self.tensor(a)?, self.tensor(b)?, self.maybe(weight)?);
         let out = self.placed(normed, normed_type)?;
-        let sum = match self.added_behind_product(a, first, second) {
+        let sum = match self.added_behind_product([(a, first), (b, second)]) {
             Some(sum) => {
                 let left = weight.filter(|&weight| self.is_left_to_products(normed, sum, (weight, eps)));
                 match left {
@@ -275,14 +305,20 @@ impl Walk<'_> {
         }
     }
 
-    /// Where the product that was just lowered gives `a` and nobody else reads that: it adds `b` itself. The sum then lies in memory of
-    /// its own, because it is written before the plan has it.
-    fn added_behind_product(&mut self, a: ValueId, first: View, second: View) -> Option<View> {
+    /// Where the product that was just lowered gives one of two operands and nobody else reads that: it adds the other itself. The sum
+    /// then lies in memory of its own, because it is written before the plan has it.
+    fn added_behind_product(&mut self, operands: [(ValueId, View); 2]) -> Option<View> {
         let (at, products) = self.lowering.product.take()?;
-        let is_last = at == self.lowering.dispatches.len() && self.planned.is_read_once(a);
         let &[out] = products.outs.as_slice() else { return None };
-        let same = (out.region, out.offset, out.dtype) == (first.region, first.offset, first.dtype);
-        if !is_last || !same || products.residual.is_some() || out.layout.len() != first.layout.len() {
+        let is_product = |&(value, view): &(ValueId, View)| {
+            (out.region, out.offset, out.dtype) == (view.region, view.offset, view.dtype)
+                && out.layout.len() == view.layout.len()
+                && self.planned.is_read_once(value)
+        };
+        let place = operands.iter().position(is_product)?;
+        let (first, second) = (operands[place].1, operands[1 - place].1);
+        let fits = at == self.lowering.dispatches.len() && products.residual.is_none() && products.gate.is_none();
+        if !fits || (first.offset, first.region) == (second.offset, second.region) {
             return None;
         }
         let before = self.lowering.cursor();

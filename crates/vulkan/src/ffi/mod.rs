@@ -17,7 +17,7 @@ mod times;
 pub(crate) use device::Device;
 pub(crate) use instance::{Adapter, Instance, Kind};
 pub(crate) use memory::{ALIGNMENT, Binding, Buffer, Purpose};
-pub(crate) use recording::{Bound, Recording};
+pub(crate) use recording::{Bound, Recording, Saved};
 
 use crate::error::VulkanError;
 use ash::vk;

@@ -1,5 +1,5 @@
 //! Recorded commands: kernels with their bindings in order and barriers where one must wait for others. A recording is replayed for
-//! as long as kernels and bindings are the same; grids and parameters are read from a buffer that the host writes.
+//! as long as kernels and bindings are the same; parameters, and grids that change, are read from a buffer that the host writes.
 
 use super::device::Device;
 use super::failed;
@@ -16,16 +16,34 @@ pub(crate) struct Bound {
     pub(crate) kernel: Kernel,
     /// By binding behind the parameters.
     pub(crate) bindings: Vec<Binding>,
+    /// Its grid, where that is the same in every run; else it is read from before the parameters, which takes the device longer.
+    pub(crate) grid: Option<[u32; 3]>,
     /// Where its parameters begin, in words.
     pub(crate) params: u32,
     /// Whether it waits for all before it.
     pub(crate) waits: bool,
 }
 
+/// A buffer that is copied into another before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Saved {
+    from: Binding,
+    to: Binding,
+}
+
+impl Saved {
+    /// Of two buffers, the second as large as the first.
+    pub(crate) fn new(from: &Buffer, to: &Buffer) -> Saved {
+        let bytes = from.bytes.min(to.bytes);
+        Saved { from: from.binding(0, bytes), to: to.binding(0, bytes) }
+    }
+}
+
 /// Commands that can be run again and again.
 pub(crate) struct Recording {
     device: Arc<Device>,
     bound: Vec<Bound>,
+    saved: Option<Saved>,
     params: Buffer,
     times: Option<Times>,
     pool: vk::CommandPool,
@@ -40,6 +58,7 @@ impl Recording {
         device: &Arc<Device>,
         bound: Vec<Bound>,
         words: &[u32],
+        saved: Option<Saved>,
     ) -> Result<Recording, VulkanError> {
         let params = Buffer::new(device, words.len() as u64 * 4, Purpose::Upload, "parameters")?;
         params.write(0, &bytes_of(words))?;
@@ -66,6 +85,7 @@ impl Recording {
             let mut made = Recording {
                 device: device.clone(),
                 bound: Vec::new(),
+                saved,
                 params,
                 times,
                 pool,
@@ -94,6 +114,23 @@ impl Recording {
             raw.begin_command_buffer(made.commands, &begin).map_err(failed("vkBeginCommandBuffer"))?;
             if let Some(times) = &made.times {
                 times.begin(made.commands);
+            }
+            if let Some(Saved { from, to }) = saved {
+                let region = [vk::BufferCopy::default().size(from.range)];
+                raw.cmd_copy_buffer(made.commands, from.buffer, to.buffer, &region);
+                // Kernels write over what is read here.
+                let barrier = [vk::MemoryBarrier::default()
+                    .src_access_mask(vk::AccessFlags::TRANSFER_READ | vk::AccessFlags::TRANSFER_WRITE)
+                    .dst_access_mask(vk::AccessFlags::SHADER_READ | vk::AccessFlags::SHADER_WRITE)];
+                raw.cmd_pipeline_barrier(
+                    made.commands,
+                    vk::PipelineStageFlags::TRANSFER,
+                    vk::PipelineStageFlags::COMPUTE_SHADER,
+                    vk::DependencyFlags::empty(),
+                    &barrier,
+                    &[],
+                    &[],
+                );
             }
             for (number, ((one, pipeline), &set)) in bound.iter().zip(&pipelines).zip(&sets).enumerate() {
                 let params = &made.params;
@@ -130,7 +167,12 @@ impl Recording {
                 raw.cmd_bind_descriptor_sets(made.commands, compute, layout, 0, &[set], &[]);
                 let stages = vk::ShaderStageFlags::COMPUTE;
                 raw.cmd_push_constants(made.commands, layout, stages, 0, &one.params.to_ne_bytes());
-                raw.cmd_dispatch_indirect(made.commands, params.buffer, u64::from(one.params) * 4);
+                match one.grid {
+                    Some([x, y, z]) => raw.cmd_dispatch(made.commands, x, y, z),
+                    None => {
+                        raw.cmd_dispatch_indirect(made.commands, params.buffer, u64::from(one.params) * 4);
+                    }
+                }
                 if let Some(times) = &made.times {
                     times.mark(made.commands, number);
                 }
@@ -162,8 +204,13 @@ impl Recording {
     }
 
     /// Whether it is what would be recorded for these.
-    pub(crate) fn is_of(&self, bound: &[Bound]) -> bool {
-        self.bound == bound
+    pub(crate) fn is_of(&self, bound: &[Bound], saved: Option<Saved>) -> bool {
+        self.saved == saved && self.bound == bound
+    }
+
+    /// The copy that it begins with.
+    pub(crate) fn saved(&self) -> Option<Saved> {
+        self.saved
     }
 
     /// Writes grids and parameters from a word on.

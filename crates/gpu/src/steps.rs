@@ -44,8 +44,7 @@ impl Planned {
         shapes: &[Option<&[usize]>],
         (tensor_bytes, live_bytes): (u64, u64),
     ) -> Result<Planned, PlanError> {
-        let options =
-            Options { memory: RunMemory::Planned, alignment: ALIGNMENT, tensor_bytes, live_bytes };
+        let options = Options { memory: RunMemory::Planned, alignment: ALIGNMENT, tensor_bytes, live_bytes };
         let Made { plan, steps, .. } = pteron_plan::make(graph, shapes, Nodes, &options)?;
         let mut readers = vec![(Vec::new(), 0); graph.values.len()];
         for (at, step) in steps.iter().enumerate() {
@@ -98,9 +97,8 @@ impl Lower for Nodes {
         let in_place = matches!(sharing, Some(Sharing::InPlace(_)));
         // Two products of a gate; keys that are turned before they are written.
         let bytes = match &node.node.op {
-            Op::GatedProjection { .. } => {
-                result.and_then(|&value| Some(2 * planner.types.most_bytes(value)?.next_multiple_of(ALIGNMENT)))
-            }
+            Op::GatedProjection { .. } => result
+                .and_then(|&value| Some(2 * planner.types.most_bytes(value)?.next_multiple_of(ALIGNMENT))),
             Op::RopeUpdate { x, .. } => planner.types.most_bytes(*x),
             _ => None,
         };

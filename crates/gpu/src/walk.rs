@@ -5,11 +5,11 @@ use crate::dispatch::{Cached, Dispatch, Region, View};
 use crate::features::Features;
 use crate::lower::{self, Cacheable, Lowering, Ring, Turned, axis_of};
 use crate::steps::{Planned, StepNode};
+use products::Normed;
 use pteron_ir::op::{IntArg, ResultKind};
 use pteron_ir::{Dim, Graph, Node, Op, RuleError, Symbols, TensorType, Type, TypeSource, ValueId, infer};
 use pteron_plan::{Layout, Storage, arithmetic};
 use pteron_tensor::{DType, Scalar};
-use products::Normed;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -338,7 +338,8 @@ impl<'a> Walk<'a> {
 
     /// Writes keys and values into the cache, and attends over it.
     fn attend(&mut self, node: &Node, cache: CacheView) -> Result<(), WalkError> {
-        let Op::UpdateAndAttend { q: queries, k: new_keys, v, position, layer_id, scale, .. } = &node.op else {
+        let Op::UpdateAndAttend { q: queries, k: new_keys, v, position, layer_id, scale, .. } = &node.op
+        else {
             return invalid("no cache is asked for");
         };
         let out = self.own(node)?;
@@ -356,7 +357,8 @@ impl<'a> Walk<'a> {
             layout,
             storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
         };
-        let is_turned = self.turned_into((*queries, *new_keys), v, [part(false), part(true)], (start, cache.slots));
+        let is_turned =
+            self.turned_into((*queries, *new_keys), v, [part(false), part(true)], (start, cache.slots));
         let on = &mut self.lowering;
         let written = if is_turned { Vec::new() } else { vec![(part(false), k), (part(true), v)] };
         for (target, rows) in written {
@@ -400,7 +402,8 @@ impl<'a> Walk<'a> {
         parts: [View; 2],
         place: (usize, usize),
     ) -> bool {
-        let (Some(q_turned), Some(k_turned)) = (self.ropes.get(&q).cloned(), self.ropes.get(&k).cloned()) else {
+        let (Some(q_turned), Some(k_turned)) = (self.ropes.get(&q).cloned(), self.ropes.get(&k).cloned())
+        else {
             return false;
         };
         let alone = self.planned.is_read_once(q) && self.planned.is_read_once(k);

@@ -61,7 +61,8 @@ impl VulkanBackend {
 
     /// What runs on its open devices have taken so far.
     pub fn counts(&self) -> Counts {
-        let open = self.open.iter().filter_map(|open| open.lock().ok()?.as_ref().map(|device| device.counts()));
+        let open =
+            self.open.iter().filter_map(|open| open.lock().ok()?.as_ref().map(|device| device.counts()));
         open.fold(Counts::default(), Counts::plus)
     }
 

@@ -144,12 +144,7 @@ impl LoadedVulkan {
     }
 
     /// The plan of a graph for inputs of these shapes.
-    fn plan(
-        &self,
-        (id, is_fused): (usize, bool),
-        graph: &Graph,
-        inputs: &[Value],
-    ) -> Result<Arc<Planned>> {
+    fn plan(&self, (id, is_fused): (usize, bool), graph: &Graph, inputs: &[Value]) -> Result<Arc<Planned>> {
         let shapes: Vec<Option<Vec<usize>>> = inputs
             .iter()
             .map(|value| match value {

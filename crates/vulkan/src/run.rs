@@ -99,7 +99,20 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         let (changes_buffers, work, counts) = Default::default();
         let (began, before, waited) = (Instant::now(), Duration::ZERO, Duration::ZERO);
-        Run { program, space, state, id, graph, control, changes_buffers, work, began, before, waited, counts }
+        Run {
+            program,
+            space,
+            state,
+            id,
+            graph,
+            control,
+            changes_buffers,
+            work,
+            began,
+            before,
+            waited,
+            counts,
+        }
     }
 
     /// Runs the whole graph; what it gives.
@@ -157,7 +170,8 @@ impl<'a> Run<'a> {
             Ok(false) | Err(Halt::Walk) => return Ok(false),
             Err(Halt::Run(error)) => return Err(error),
         }
-        let is_there = |&(region, id): &(Region, u64)| self.memory(region).is_some_and(|(held, _)| held.id() == id);
+        let is_there =
+            |&(region, id): &(Region, u64)| self.memory(region).is_some_and(|(held, _)| held.id() == id);
         if !replay.memory.iter().all(is_there) || self.saving()? != replay.recording.saved() {
             return Ok(false);
         }
@@ -291,8 +305,10 @@ impl<'a> Run<'a> {
     /// The memory that dispatches see, but for constants, which stay where they are.
     fn memory_of(&self, dispatches: &[Dispatch]) -> Vec<(Region, u64)> {
         let mut memory: Vec<(Region, u64)> = Vec::new();
-        for region in dispatches.iter().flat_map(|dispatch| &dispatch.operands).map(|operand| operand.region) {
-            let is_new = !matches!(region, Region::Constant(_)) && memory.iter().all(|(seen, _)| *seen != region);
+        for region in dispatches.iter().flat_map(|dispatch| &dispatch.operands).map(|operand| operand.region)
+        {
+            let is_new =
+                !matches!(region, Region::Constant(_)) && memory.iter().all(|(seen, _)| *seen != region);
             if let (true, Some((held, _))) = (is_new, self.memory(region)) {
                 memory.push((region, held.id()));
             }
@@ -425,11 +441,7 @@ impl<'a> Run<'a> {
     }
 
     /// An error where a kernel met an index outside its axis.
-    fn faults(
-        &self,
-        dispatches: &[Dispatch],
-        node: impl Fn(usize) -> Option<Arc<Node>>,
-    ) -> Result<()> {
+    fn faults(&self, dispatches: &[Dispatch], node: impl Fn(usize) -> Option<Arc<Node>>) -> Result<()> {
         if !dispatches
             .iter()
             .any(|dispatch| dispatch.operands.iter().any(|operand| operand.region == Region::Faults))

@@ -36,10 +36,16 @@ impl Gemm {
         let mut source = Source::new();
         source.writes("out");
         source.reads_vectors("x");
-        if Gemm::words(bits) == 4 { source.reads_vectors("w") } else { source.reads_pairs("w") }
+        if Gemm::words(bits) == 4 {
+            source.reads_vectors("w")
+        } else {
+            source.reads_pairs("w")
+        }
         source.reads("scales", dtype);
         source.reads("biases", dtype);
-        source.push("var<workgroup> lefts: array<vec4<f32>, 512>;\nvar<workgroup> rights: array<vec4<f32>, 512>;");
+        source.push(
+            "var<workgroup> lefts: array<vec4<f32>, 512>;\nvar<workgroup> rights: array<vec4<f32>, 512>;",
+        );
         let vectors = 16 / per_vector(self.left);
         let per_part = per_vector(self.left) / 4;
         let mut load = format!(
@@ -52,9 +58,15 @@ impl Gemm {
             load += &format!("let xs{vector} = x[at_x + {vector}u];\n");
         }
         for at in 0..4 {
-            load += &format!("let x{at} = {};\n", four(self.left, &format!("xs{}", at / per_part), at % per_part));
+            load += &format!(
+                "let x{at} = {};\n",
+                four(self.left, &format!("xs{}", at / per_part), at % per_part)
+            );
             for code in 0..4 {
-                load += &format!("lefts[(half * 16u + {k}u) * 16u + place / 4u][place % 4u] = x{at}[{code}];\n", k = at * 4 + code);
+                load += &format!(
+                    "lefts[(half * 16u + {k}u) * 16u + place / 4u][place % 4u] = x{at}[{code}];\n",
+                    k = at * 4 + code
+                );
             }
         }
         let mask = (1u32 << bits) - 1;
@@ -79,7 +91,13 @@ impl Gemm {
         load += "}\n";
         let sums: String = (0..8).map(|row| format!("var sum{row} = vec4<f32>();\n")).collect();
         let adds: String = (0..8)
-            .map(|row| format!("sum{row} = fma(vec4<f32>({}[{}]), y, sum{row});\n", if row < 4 { "a0" } else { "a1" }, row % 4))
+            .map(|row| {
+                format!(
+                    "sum{row} = fma(vec4<f32>({}[{}]), y, sum{row});\n",
+                    if row < 4 { "a0" } else { "a1" },
+                    row % 4
+                )
+            })
             .collect();
         let mut body = format!(
             "let across = group % {tiles};\nlet down = group / {tiles};\n\

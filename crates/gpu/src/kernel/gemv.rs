@@ -76,7 +76,11 @@ impl Gemv {
                     let own = per_vector(dtype) / 4;
                     if at % own == 0 {
                         let each = chunk / per_vector(dtype);
-                        text += &format!("let ns{0} = norm[{first} + c * {each}u + {0}u];\n", at / own, first = param(6));
+                        text += &format!(
+                            "let ns{0} = norm[{first} + c * {each}u + {0}u];\n",
+                            at / own,
+                            first = param(6)
+                        );
                     }
                     let weight = four(dtype, &format!("ns{}", at / own), at % own);
                     text += &format!(
@@ -86,7 +90,10 @@ impl Gemv {
             }
         }
         let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
-        text += &format!("let total = dot({}, vec4<f32>(1.0));\nlet g = c * {chunk}u / {group}u;\n", all.join(" + "));
+        text += &format!(
+            "let total = dot({}, vec4<f32>(1.0));\nlet g = c * {chunk}u / {group}u;\n",
+            all.join(" + ")
+        );
         let (mask, one) = ((((1u32 << bits) - 1) << (23 - bits)), 0x3f80_0000u32);
         for (place, matrix) in matrices.enumerate() {
             let own = MATRICES + EACH * matrix;
@@ -155,14 +162,20 @@ impl Gemv {
             let sum = |first: u32| format!("sum_of({first}u + thread * {per}u + {part}u){turn}");
             let mut value = rounded(self.out, &sum(0));
             if let Some(activation) = self.gate {
-                text += &format!("let gate{part} = {value};\nlet up{part} = {};\n", rounded(self.out, &sum(self.rows)));
+                text += &format!(
+                    "let gate{part} = {value};\nlet up{part} = {};\n",
+                    rounded(self.out, &sum(self.rows))
+                );
                 let active = match activation {
                     "gelu" => format!("0.5 * gate{part} * (1.0 + erf_f32(gate{part} * 0.7071067811865476))"),
                     "gelu_tanh" => format!(
                         "0.5 * gate{part} * (1.0 + tanh_f32(0.7978845608028654 * (gate{part} + 0.044715 * gate{part} * gate{part} * gate{part})))"
                     ),
                     "sigmoid_product" => {
-                        format!("gate{part} * {}", rounded(self.out, &format!("(1.0 / (1.0 + exp(-gate{part})))")))
+                        format!(
+                            "gate{part} * {}",
+                            rounded(self.out, &format!("(1.0 / (1.0 + exp(-gate{part})))"))
+                        )
                     }
                     _ => format!("gate{part} / (1.0 + exp(-gate{part}))"),
                 };
@@ -171,7 +184,11 @@ impl Gemv {
             if self.residual.is_some() {
                 value = format!("{value} + load_residual({} + place + {part}u)", param(5));
             }
-            text += &format!("let value{part} = {value};\nbits |= {} << {}u;\n", encoded(self.out, &format!("value{part}")), part * width);
+            text += &format!(
+                "let value{part} = {value};\nbits |= {} << {}u;\n",
+                encoded(self.out, &format!("value{part}")),
+                part * width
+            );
         }
         text + &format!("out[{} + place / {per}u] = bits;\n}}\n", param(own + 2))
     }
@@ -193,7 +210,10 @@ impl Gemv {
         }
         // By sum what subgroups, or threads, have added up.
         let sums = self.sums() + u32::from(self.norm.is_some());
-        source.push(&format!("var<workgroup> parts: array<f32, {}>;\nvar<private> givers: u32;", sums * self.threads));
+        source.push(&format!(
+            "var<workgroup> parts: array<f32, {}>;\nvar<private> givers: u32;",
+            sums * self.threads
+        ));
         source.push(&format!(
             "fn sum_of(number: u32) -> f32 {{\nvar all = 0.0;\n\
              for (var i = 0u; i < givers; i++) {{ all += parts[i * {sums}u + number]; }}\nreturn all;\n}}"
@@ -238,7 +258,10 @@ impl Gemv {
             for name in &names {
                 body += &format!("{name} = subgroupAdd({name});\n");
             }
-            body += &format!("givers = subgroups;\nif lane == 0u {{\n{}}}\nworkgroupBarrier();\n", put("subgroup"));
+            body += &format!(
+                "givers = subgroups;\nif lane == 0u {{\n{}}}\nworkgroupBarrier();\n",
+                put("subgroup")
+            );
         } else {
             body += &format!(
                 "givers = 1u;\n{}workgroupBarrier();\n\

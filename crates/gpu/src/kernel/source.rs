@@ -235,7 +235,11 @@ pub(crate) fn over_threads() -> String {
 
 /// Four numbers of a dtype from the words that hold them: `vector` is 16 bytes, `quarter` which of their parts of four numbers.
 pub(crate) fn four(dtype: DType, vector: &str, quarter: u32) -> String {
-    let words = if quarter == 0 { [format!("{vector}.x"), format!("{vector}.y")] } else { [format!("{vector}.z"), format!("{vector}.w")] };
+    let words = if quarter == 0 {
+        [format!("{vector}.x"), format!("{vector}.y")]
+    } else {
+        [format!("{vector}.z"), format!("{vector}.w")]
+    };
     let [a, b] = words;
     match dtype {
         DType::BF16 => format!(
@@ -255,7 +259,9 @@ pub(crate) fn per_vector(dtype: DType) -> u32 {
 /// many numbers as there are threads, and, with subgroups, take what `main_of` tells of them.
 pub(crate) fn over_group(threads: u32, subgroups: bool) -> String {
     let mut text = format!("var<workgroup> parts: array<f32, {threads}>;\n");
-    for (name, step, own) in [("group_sum", "x + y", "subgroupAdd"), ("group_max", "max(x, y)", "subgroupMax")] {
+    for (name, step, own) in
+        [("group_sum", "x + y", "subgroupAdd"), ("group_max", "max(x, y)", "subgroupMax")]
+    {
         text += &match subgroups {
             true => format!(
                 "fn {name}(subgroup: u32, subgroups: u32, lane: u32, part: f32) -> f32 {{\n\

@@ -56,10 +56,12 @@ impl Turn {
         ));
         let (per, width) = (per_word(dtype), 32 / per_word(dtype));
         let word = |value: &str| -> String {
-            (0..per).map(|part| {
-                let value = value.replace("$f", &format!("f0 + {part}u"));
-                format!("bits |= {} << {}u;\n", encoded(dtype, &value), part * width)
-            }).collect()
+            (0..per)
+                .map(|part| {
+                    let value = value.replace("$f", &format!("f0 + {part}u"));
+                    format!("bits |= {} << {}u;\n", encoded(dtype, &value), part * width)
+                })
+                .collect()
         };
         let find = |from: &str, view: u32| {
             format!(

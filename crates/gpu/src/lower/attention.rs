@@ -269,7 +269,8 @@ pub(crate) fn turn(
         let like = matches!(q.x.sizes(), &[1, _, q_length, q_features] if (q_length, q_features) == (length, features));
         like && q.is_like(k) && near(&q.x) && q.out.region == k.x.region
     });
-    let emitted: Vec<usize> = (q.iter().map(|q| q.dispatch)).chain(is_emitted.then_some(k.dispatch)).collect();
+    let emitted: Vec<usize> =
+        (q.iter().map(|q| q.dispatch)).chain(is_emitted.then_some(k.dispatch)).collect();
     let fits = !on.windowed
         && q_fits
         && near(&k.x)
@@ -315,7 +316,8 @@ pub(crate) fn turn(
         params.extend([strides[1] as i32 as u32, strides[2] as i32 as u32]);
     }
     params.extend(k.radians.iter().map(|radians| radians.to_bits()));
-    let kernel = Kernel::Turn(Turn { dtype, freqs: k.freqs.map(|view| view.dtype), traditional: k.traditional });
+    let kernel =
+        Kernel::Turn(Turn { dtype, freqs: k.freqs.map(|view| view.dtype), traditional: k.traditional });
     let mut operands = vec![out, keys, values, k.x];
     operands.extend(k.freqs);
     sources.push(v.storage);

@@ -51,7 +51,16 @@ impl Lowering {
     pub(crate) fn new(features: Features, arena_bytes: usize) -> Lowering {
         let windowed = arena_bytes as u64 > features.max_binding / 2;
         let next = arena_bytes.next_multiple_of(BINDING_ALIGNMENT);
-        Lowering { features, dispatches: Vec::new(), step: 0, next, windowed, scratches: 0, radians: HashMap::new(), product: None }
+        Lowering {
+            features,
+            dispatches: Vec::new(),
+            step: 0,
+            next,
+            windowed,
+            scratches: 0,
+            radians: HashMap::new(),
+            product: None,
+        }
     }
 
     /// Where the next scratch begins and which number it has, to begin there once more.

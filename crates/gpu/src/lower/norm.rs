@@ -6,11 +6,21 @@ use crate::kernel::{Kernel, Norm, per_word};
 use pteron_plan::Access;
 
 /// Whether rows are normed a word at a time: without gaps, in whole words.
-pub(crate) fn is_normed_by_words(on: &Lowering, (sum, out): (Option<View>, View), a: View, b: Option<View>) -> bool {
+pub(crate) fn is_normed_by_words(
+    on: &Lowering,
+    (sum, out): (Option<View>, View),
+    a: View,
+    b: Option<View>,
+) -> bool {
     let features = a.sizes().last().copied().unwrap_or(1);
     let whole = |view: &View| features.is_multiple_of(per_word(view.dtype) as usize) && view.is_plain();
     let same = |view: Option<View>| view.is_none_or(|view| view.dtype == a.dtype && view.is_plain());
-    !a.layout.is_empty() && whole(&out) && whole(&a) && same(b) && same(sum) && (sum.is_none() || !on.windowed)
+    !a.layout.is_empty()
+        && whole(&out)
+        && whole(&a)
+        && same(b)
+        && same(sum)
+        && (sum.is_none() || !on.windowed)
 }
 
 /// Norms rows of `a`, or of `a + b`, which then goes into `sum`. [`is_normed_by_words`] holds.

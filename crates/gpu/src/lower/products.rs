@@ -53,7 +53,8 @@ impl Products {
     pub(crate) fn fits(&self, on: &Lowering) -> bool {
         let (rows, inner) = self.rows();
         let floats = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        let parts = 3 * self.packed.len() + usize::from(self.residual.is_some()) + usize::from(self.norm.is_some());
+        let parts =
+            3 * self.packed.len() + usize::from(self.residual.is_some()) + usize::from(self.norm.is_some());
         let columns_fit = |[w, ..]: &[View; 3]| {
             let columns = w.sizes().first().copied().unwrap_or(0);
             let per = self.outs.first().map_or(2, |out| per_word(out.dtype) as usize);

@@ -197,7 +197,8 @@ impl Walk<'_> {
             update = converted;
         }
         match op {
-            Op::SliceUpdate { axis, start, stop, step, .. } | Op::RopeUpdate { axis, start, stop, step, .. } => {
+            Op::SliceUpdate { axis, start, stop, step, .. }
+            | Op::RopeUpdate { axis, start, stop, step, .. } => {
                 let (axis, range) = self.range(&target.layout, axis, start, stop, *step)?;
                 let (moved, layout) = odd(target.layout.slice(axis, range))?;
                 if layout.is_empty() {
@@ -364,8 +365,7 @@ impl Walk<'_> {
                 odd(lower::addmm(&mut self.lowering, out, (a, b), bias, (*alpha, *beta)))?;
             }
             Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, transpose, .. } => {
-                let (packed, form) =
-                    (self.packed(*w, *scales, *biases)?, (*bits as u32, *group_size as u32));
+                let (packed, form) = (self.packed(*w, *scales, *biases)?, (*bits as u32, *group_size as u32));
                 if !transpose || !self.multiplied(*x, &[out], &[packed], form, None)? {
                     let x = self.settled(*x)?;
                     odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, *transpose))?;
@@ -392,7 +392,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    pub(super) fn packed(&self, w: ValueId, scales: ValueId, biases: Option<ValueId>) -> Result<[View; 3], WalkError> {
+    pub(super) fn packed(
+        &self,
+        w: ValueId,
+        scales: ValueId,
+        biases: Option<ValueId>,
+    ) -> Result<[View; 3], WalkError> {
         let biases = self.maybe(biases)?;
         let Some(biases) = biases else { return invalid("packed weights without biases") };
         Ok([self.tensor(w)?, self.tensor(scales)?, biases])

@@ -44,7 +44,13 @@ impl RopeTurns {
 
 impl Walk<'_> {
     /// Memory that the plan has set aside for a step: the part of this number, of as many bytes as a tensor has.
-    pub(super) fn aside(&mut self, scratch: Option<usize>, dtype: DType, sizes: &[usize], part: usize) -> View {
+    pub(super) fn aside(
+        &mut self,
+        scratch: Option<usize>,
+        dtype: DType,
+        sizes: &[usize],
+        part: usize,
+    ) -> View {
         let layout = Layout::row_major(sizes).unwrap_or(Layout::SCALAR);
         let bytes = (layout.len() * dtype.size()).next_multiple_of(crate::dispatch::BINDING_ALIGNMENT);
         let storage = scratch.map_or(Storage::None, |number| self.planned.plan.scratch(number));
@@ -93,8 +99,7 @@ impl Walk<'_> {
         };
         if let (Some(offset), true) = (offset, freqs.is_none_or(|view| view.is_plain())) {
             let (dispatch, step) = (self.lowering.dispatches.len() - 1, self.lowering.step);
-            let turned =
-                Turned { dispatch, step, x, out, dims, offset, freqs, traditional, radians, scale };
+            let turned = Turned { dispatch, step, x, out, dims, offset, freqs, traditional, radians, scale };
             self.ropes.insert(result, turned);
         }
         Ok(())
@@ -109,7 +114,9 @@ impl Walk<'_> {
         let (axis, range) = self.range(&dst.layout, axis, start, stop, *step)?;
         let offset = match (offset, op) {
             (Err(number), _) => Some(number),
-            (Ok(view), Op::RopeUpdate { offset: OffsetArg::Tensor(tensor), .. }) if view.layout.len() == 1 => {
+            (Ok(view), Op::RopeUpdate { offset: OffsetArg::Tensor(tensor), .. })
+                if view.layout.len() == 1 =>
+            {
                 self.first_of(*tensor)
             }
             _ => None,
@@ -317,7 +324,8 @@ impl Walk<'_> {
         };
         let place = operands.iter().position(is_product)?;
         let (first, second) = (operands[place].1, operands[1 - place].1);
-        let fits = at == self.lowering.dispatches.len() && products.residual.is_none() && products.gate.is_none();
+        let fits =
+            at == self.lowering.dispatches.len() && products.residual.is_none() && products.gate.is_none();
         if !fits || (first.offset, first.region) == (second.offset, second.region) {
             return None;
         }
@@ -352,8 +360,7 @@ impl Walk<'_> {
             let Ok(packed) = packed else { return false };
             let (bits, group) = (form.0 as u32, form.1 as u32);
             let norm = Some(norm);
-            *x == normed
-                && Products { packed, bits, group, norm, ..Products::new(sum) }.fits(&self.lowering)
+            *x == normed && Products { packed, bits, group, norm, ..Products::new(sum) }.fits(&self.lowering)
         };
         *count == steps.len() && steps.iter().all(fits)
     }

@@ -216,7 +216,9 @@ impl Instance {
                     .max_per_stage_descriptor_storage_buffers
                     .min(limits.max_descriptor_set_storage_buffers)
                     .min(MOST_BINDINGS),
-                max_threads: limits.max_compute_work_group_invocations.min(limits.max_compute_work_group_size[0]),
+                max_threads: limits
+                    .max_compute_work_group_invocations
+                    .min(limits.max_compute_work_group_size[0]),
             },
             tick_nanoseconds: if ticks { limits.timestamp_period } else { 0.0 },
             listed,

@@ -28,7 +28,8 @@ impl Times {
             .query_type(vk::QueryType::TIMESTAMP)
             .query_count(kernels as u32 + 1);
         // SAFETY: the structure lives until the call returns; the pool is this value's own.
-        let pool = unsafe { device.device.create_query_pool(&create, None) }.map_err(failed("vkCreateQueryPool"))?;
+        let pool =
+            unsafe { device.device.create_query_pool(&create, None) }.map_err(failed("vkCreateQueryPool"))?;
         Ok(Some(Times { device: device.clone(), pool, ticks: vec![0; kernels], runs: 0 }))
     }
 

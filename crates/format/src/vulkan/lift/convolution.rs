@@ -253,12 +253,11 @@ fn average_pool(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     one(l.emit(Op::Transpose { x: value, perm: channels_second(2) })?)
 }
 
-/// The known sizes of rows and columns before and after, and the ratio that is given for each.
-fn resized(
-    l: &mut Lifter<'_>,
-    call: &Call<'_>,
-    factors: usize,
-) -> Step<(ValueId, [(i64, u32, Option<f32>); 2])> {
+/// The size of a side before and after, and the ratio that is given for it.
+type Side = (i64, u32, Option<f32>);
+
+/// The known sizes of rows and columns.
+fn resized(l: &mut Lifter<'_>, call: &Call<'_>, factors: usize) -> Step<(ValueId, [Side; 2])> {
     let x = l.tensor(call, 0)?;
     l.of_rank(x, 4)?;
     let wanted = &l.result(call)?.dims;

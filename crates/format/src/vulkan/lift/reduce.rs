@@ -80,10 +80,8 @@ fn layer_norm(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let mut flat = shape[..rank - axes].to_vec();
     flat.push(IntArg::Literal(-1));
     let x = l.emit(Op::Reshape { x, shape: flat })?;
-    for side in [&mut weight, &mut bias] {
-        if let Some(side) = side {
-            *side = l.emit(Op::Reshape { x: *side, shape: vec![IntArg::Literal(-1)] })?;
-        }
+    for side in [&mut weight, &mut bias].into_iter().flatten() {
+        *side = l.emit(Op::Reshape { x: *side, shape: vec![IntArg::Literal(-1)] })?;
     }
     let x = l.emit(Op::LayerNorm { x, weight, bias, eps })?;
     Ok(Given::Tensors(vec![l.emit(Op::Reshape { x, shape })?]))

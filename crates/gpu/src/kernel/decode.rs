@@ -65,6 +65,9 @@ impl Decode {
                 format!("out[to + {word}u] = {};\n", parts.join(" | "))
             })
             .collect();
+        let kept =
+            each(&|at| format!("partial[(slice * value_vectors + own) * {fours}u + {at}u] = acc{at};\n"));
+        let kept = format!("if slice < slices {{\n{kept}}}\n");
         let body = format!(
             "let l = group % {queries};\nlet h = group / {queries} % {heads};\nlet b = group / ({queries} * {heads});\n\
              let kh = h / {ratio};\n\
@@ -134,10 +137,7 @@ impl Decode {
             total = over_group_call("group_sum", subgroups, "weight"),
             zeros = each(&|at| format!("var acc{at} = vec4<f32>();\n")),
             fades = each(&|at| format!("acc{at} *= fade;\n")),
-            kept = format!(
-                "if slice < slices {{\n{}}}\n",
-                each(&|at| format!("partial[(slice * value_vectors + own) * {fours}u + {at}u] = acc{at};\n"))
-            ),
+            kept = kept,
             words_each = 4 / per,
         );
         source.main_of(threads, subgroups, &body);

@@ -331,7 +331,7 @@ impl Walk<'_> {
         }
         let before = self.lowering.cursor();
         let sum = self.lowering.scratch(first.dtype, first.sizes());
-        let Some(plain) = self.lowering.dispatches.pop() else { return None };
+        let plain = self.lowering.dispatches.pop()?;
         let products = Products { outs: vec![sum], residual: Some(second), ..products };
         if !lower::gemv(&mut self.lowering, products) {
             self.lowering.begin_at(before);

@@ -73,10 +73,7 @@ impl<'a> Walk<'a> {
         let mut groups = Vec::new();
         let (mut first, mut at) = (0, 0);
         let end = self.lowering.cursor();
-        for step in 1..=count {
-            if !bounds[step] {
-                continue;
-            }
+        for step in (1..=count).filter(|&step| bounds[step]) {
             let steps = first..step;
             let begin = at;
             while dispatches.get(at).is_some_and(|dispatch| dispatch.step < step) {

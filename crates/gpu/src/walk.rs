@@ -1,9 +1,9 @@
 //! A call of a planned graph: its steps with the numbers of this call, turned into dispatches one by one. Sizes and positions are
 //! computed here, on the host; where a number lies in what the device has computed, the walk pauses until it is read.
 
-use crate::dispatch::{Cached, Dispatch, Region, View};
+use crate::dispatch::{Dispatch, Region, View};
 use crate::features::Features;
-use crate::lower::{self, Cacheable, Lowering, Ring, Turned, axis_of};
+use crate::lower::{self, Lowering, Turned, axis_of};
 use crate::steps::{Planned, StepNode};
 use products::Normed;
 use pteron_ir::op::{IntArg, ResultKind};
@@ -13,6 +13,7 @@ use pteron_tensor::{DType, Scalar};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod attend;
 mod compute;
 mod products;
 mod replay;
@@ -334,86 +335,6 @@ impl<'a> Walk<'a> {
         if let Some(place) = self.places.get_mut(own) {
             place.1 = place.1.min(step);
         }
-    }
-
-    /// Writes keys and values into the cache, and attends over it.
-    fn attend(&mut self, node: &Node, cache: CacheView) -> Result<(), WalkError> {
-        let Op::UpdateAndAttend { q: queries, k: new_keys, v, position, layer_id, scale, .. } = &node.op
-        else {
-            return invalid("no cache is asked for");
-        };
-        let out = self.own(node)?;
-        let (q, k, v) = (self.tensor(*queries)?, self.tensor(*new_keys)?, self.tensor(*v)?);
-        let layer = layer_id.and_then(|layer| usize::try_from(layer).ok()).unwrap_or(0);
-        let start = self.first_of(*position).and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
-        let &[_, heads, length, features] = k.sizes() else { return invalid("keys need four axes") };
-        let Some(layout) = Layout::row_major(&[1, heads, cache.rows, features]) else {
-            return invalid("too many axes");
-        };
-        let part = |values: bool| View {
-            region: Region::Cache(Cached { layer, values }),
-            offset: 0,
-            dtype: cache.dtype,
-            layout,
-            storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
-        };
-        let is_turned =
-            self.turned_into((*queries, *new_keys), v, [part(false), part(true)], (start, cache.slots));
-        let on = &mut self.lowering;
-        let written = if is_turned { Vec::new() } else { vec![(part(false), k), (part(true), v)] };
-        for (target, rows) in written {
-            let rows = if rows.dtype == cache.dtype {
-                rows
-            } else {
-                let converted = on.scratch(cache.dtype, rows.sizes());
-                lower::cast(on, converted, rows);
-                converted
-            };
-            // A ring goes round once at most in a write.
-            let mut done = 0;
-            while done < length {
-                let slot = if cache.slots > 0 { (start + done) % cache.slots } else { start + done };
-                let room = if cache.slots > 0 { cache.slots - slot } else { length };
-                let count = room.min(length - done);
-                let slice = |view: View, start: usize| {
-                    let range = pteron_ir::rules::SliceRange { start, step: 1, count };
-                    view.layout.slice(2, range).map(|(moved, layout)| view.with(layout).moved(moved))
-                };
-                if let (Some(to), Some(from)) = (slice(target, slot), slice(rows, done)) {
-                    lower::copy(on, to, from, false);
-                }
-                done += count;
-            }
-        }
-        let ring = Ring { slots: cache.slots, first: cache.first, window: cache.window };
-        let keys = start + length - cache.first;
-        let scale = scale.unwrap_or(1.0);
-        let attended = lower::attend(on, out, [q, part(false), part(true)], None, (scale, true, keys), ring);
-        attended.ok_or_else(|| WalkError::Invalid("queries need four axes".into()))?;
-        self.set_tensor(node.results[0], out);
-        Ok(())
-    }
-
-    /// Turns queries and keys and writes keys and values in one dispatch, in place of two ropes; false where that cannot be.
-    fn turned_into(
-        &mut self,
-        (q, k): (ValueId, ValueId),
-        v: View,
-        parts: [View; 2],
-        place: (usize, usize),
-    ) -> bool {
-        let (Some(q_turned), Some(k_turned)) = (self.ropes.get(&q).cloned(), self.ropes.get(&k).cloned())
-        else {
-            return false;
-        };
-        let alone = self.planned.is_read_once(q) && self.planned.is_read_once(k);
-        let new = Cacheable { q: Some(&q_turned), k: &k_turned, is_emitted: true, v: Some(v) };
-        let turned = alone && lower::turn(&mut self.lowering, &new, parts, place).is_some();
-        if turned {
-            self.merge_with(q_turned.step.min(k_turned.step));
-            self.ropes.clear();
-        }
-        turned
     }
 
     fn tensor(&self, value: ValueId) -> Result<View, WalkError> {

@@ -164,9 +164,9 @@ fn decode(
     // By batch, head and position, in vectors.
     let vectored = |view: &View| {
         let strides = view.layout.strides();
-        let steps = strides[..3].iter().zip(&view.sizes()[..3]);
+        let mut steps = strides[..3].iter().zip(&view.sizes()[..3]);
         let whole = |(&stride, &size): (&isize, &usize)| size == 1 || stride % per as isize == 0;
-        let fits = strides[3] == 1 && view.offset.is_multiple_of(16) && steps.into_iter().all(whole);
+        let fits = strides[3] == 1 && view.offset.is_multiple_of(16) && steps.all(whole);
         fits.then(|| [0, 1, 2].map(|axis| (strides[axis] / per as isize) as i32 as u32))
     };
     let fits = float(q.dtype)

@@ -59,7 +59,7 @@ fn is_same(one: &Option<Datum>, other: &Option<Datum>) -> bool {
     }
 }
 
-impl<'a> Walk<'a> {
+impl Walk<'_> {
     /// What it has worked out, behind its end, where that can be replayed: `None` where a number was read back from the device.
     pub fn into_lowered(self, dispatches: &[Dispatch]) -> Option<Lowered> {
         if self.has_read || self.traced || self.next != self.planned.steps.len() {
@@ -68,12 +68,12 @@ impl<'a> Walk<'a> {
         let count = self.places.len();
         let mut bounds = vec![true; count + 1];
         for (step, &(_, first)) in self.places.iter().enumerate() {
-            bounds[first + 1..=step].iter_mut().for_each(|bound| *bound = false);
+            bounds[first + 1..=step].fill(false);
         }
         let mut groups = Vec::new();
         let (mut first, mut at) = (0, 0);
         let end = self.lowering.cursor();
-        for step in (1..=count).filter(|&step| bounds[step]) {
+        for (step, _) in bounds.iter().enumerate().skip(1).filter(|(_, is_bound)| **is_bound) {
             let steps = first..step;
             let begin = at;
             while dispatches.get(at).is_some_and(|dispatch| dispatch.step < step) {

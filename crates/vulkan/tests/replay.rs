@@ -20,7 +20,7 @@ const LAYERS: usize = 2;
 const VOCAB: usize = 40;
 
 /// Heads of which several share keys, weights in groups of 32 codes.
-fn decoder(scheme: &str, activations: DType) -> Vec<u8> {
+fn decoder(scheme: &str, activations: DType, kv: KvCache) -> Vec<u8> {
     let llama = Llama {
         hidden_size: 64,
         intermediate_size: 128,
@@ -31,8 +31,8 @@ fn decoder(scheme: &str, activations: DType) -> Vec<u8> {
     let options = ModelOptions {
         activations,
         cache: activations,
-        kv: KvCache::OffGraph,
-        position: Position::Number,
+        kv,
+        position: if kv == KvCache::OffGraph { Position::Number } else { Position::Tensor },
         context: 512,
         chunk: 64,
         quantization: Quantization::of(scheme.parse().unwrap()),
@@ -58,7 +58,12 @@ fn program(file: &[u8], vulkan: Option<&Arc<VulkanBackend>>) -> Program {
 /// The logits of the last of some tokens.
 fn read(session: &mut Session, tokens: &[i64], position: usize) -> Vec<f32> {
     let tokens = HostTensor::from_slice(vec![1, tokens.len()], tokens).unwrap();
-    let outputs = session.run("forward", &[tokens.into(), Value::Int(position as i64)]).unwrap();
+    // Caches of the session go with positions as numbers, those of the graph with positions as tensors.
+    let position = match session.cached_tokens() {
+        Some(_) => Value::Int(position as i64),
+        None => HostTensor::from_slice(vec![1], &[position as i64]).unwrap().into(),
+    };
+    let outputs = session.run("forward", &[tokens.into(), position]).unwrap();
     let logits = outputs[0].as_tensor().unwrap();
     let logits = pteron_runtime::reference::cast(logits, DType::F32).unwrap();
     logits.as_slice::<f32>().unwrap().to_vec()
@@ -83,9 +88,9 @@ fn near(one: &[f32], other: &[f32], tolerance: f32, what: &str) {
 }
 
 /// Prompts of several lengths, then tokens beyond the rows that a cache begins with, a rewind in between.
-fn tokens_agree(options: &VulkanOptions, scheme: &str, activations: DType, tolerance: f32) {
+fn tokens_agree(options: &VulkanOptions, scheme: &str, (activations, kv): (DType, KvCache), tolerance: f32) {
     let Some(vulkan) = open(options) else { return };
-    let file = decoder(scheme, activations);
+    let file = decoder(scheme, activations, kv);
     let (ours, theirs) = (program(&file, Some(&vulkan)), program(&file, None));
     let (mut ours, mut theirs) = (ours.session().unwrap(), theirs.session().unwrap());
     let mut at = 0;
@@ -107,21 +112,32 @@ fn tokens_agree(options: &VulkanOptions, scheme: &str, activations: DType, toler
 
 #[test]
 fn replayed_tokens_are_those_of_the_reference_backend() {
-    tokens_agree(&VulkanOptions::default(), "4w", DType::F32, 1e-4);
-    tokens_agree(&VulkanOptions::default(), "8w", DType::F32, 1e-4);
-    tokens_agree(&VulkanOptions::default(), "4w", DType::BF16, 5e-2);
-    tokens_agree(&VulkanOptions::default(), "4w", DType::F16, 1e-2);
+    tokens_agree(&VulkanOptions::default(), "4w", (DType::F32, KvCache::OffGraph), 1e-4);
+    tokens_agree(&VulkanOptions::default(), "8w", (DType::F32, KvCache::OffGraph), 1e-4);
+    tokens_agree(&VulkanOptions::default(), "4w", (DType::BF16, KvCache::OffGraph), 5e-2);
+    tokens_agree(&VulkanOptions::default(), "4w", (DType::F16, KvCache::OffGraph), 1e-2);
+}
+
+#[test]
+fn they_are_so_where_caches_are_in_the_graph() {
+    tokens_agree(&VulkanOptions::default(), "4w", (DType::F32, KvCache::InGraph), 1e-4);
+    tokens_agree(&VulkanOptions::default(), "4w", (DType::BF16, KvCache::InGraph), 5e-2);
 }
 
 #[test]
 fn they_are_so_where_a_device_has_the_least_features() {
-    tokens_agree(&VulkanOptions { at_most: Some(Features::LEAST) }, "4w", DType::F32, 1e-4);
+    tokens_agree(
+        &VulkanOptions { at_most: Some(Features::LEAST) },
+        "4w",
+        (DType::F32, KvCache::OffGraph),
+        1e-4,
+    );
 }
 
 #[test]
 fn a_token_after_the_first_records_nothing_and_takes_few_kernels() {
     let Some(vulkan) = open(&VulkanOptions::default()) else { return };
-    let program = program(&decoder("4w", DType::BF16), Some(&vulkan));
+    let program = program(&decoder("4w", DType::BF16, KvCache::OffGraph), Some(&vulkan));
     let mut session = program.session().unwrap();
     let mut one = |at: usize| -> Counts {
         let before = vulkan.counts();

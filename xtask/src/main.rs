@@ -5,6 +5,7 @@
 
 mod aarch64;
 mod bench;
+mod bindings;
 mod cache;
 mod case;
 mod cases;
@@ -57,6 +58,7 @@ enum Command {
     MlxSetup(mlx_setup::Arguments),
     Parallel(parallel::Arguments),
     Bench(bench::Arguments),
+    Bindings(bindings::Arguments),
     Aarch64(aarch64::Arguments),
     RealModels(real_models::Arguments),
     Release(release::Arguments),
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::MlxSetup(arguments) => mlx_setup::run(&arguments),
         Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Bindings(arguments) => bindings::run(&arguments),
         Command::Aarch64(arguments) => aarch64::run(&arguments),
         Command::RealModels(arguments) => real_models::run(&arguments),
         Command::Release(arguments) => release::run(&arguments),

@@ -1,0 +1,116 @@
+//! `cargo xtask bindings`: what an app does with models, in every language that there is a binding for, with the same
+//! outcomes. The scenarios are described in `bindings/scenarios.json`; each language has a runner that prints what it found.
+
+mod languages;
+mod outcomes;
+mod tools;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Outcome;
+use crate::cache::Cache;
+use crate::error::{Doing, Error, Result};
+use crate::workspace;
+use languages::Language;
+use outcomes::{Scenarios, Told};
+use tools::succeed;
+
+/// Run the same scenarios in Python, C, Kotlin and Node.
+///
+/// Builds the libraries and the command line, writes small random models, and runs the ten scenarios of
+/// bindings/scenarios.json by each language's own runner: Python from the wheel in a fresh environment, C with cc, Kotlin on the
+/// JVM, Node from the packed package. Packages come by name and version into the cache folder (pip, npm, apt); a language whose tools cannot be had is named
+/// with what is missing, and counts as failed. The last line sums up.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only this language; may be repeated.
+    #[arg(long, value_name = "LANGUAGE")]
+    only: Vec<Language>,
+    /// A folder with the libraries, the command line and `examples/models`, in place of building them.
+    #[arg(long, value_name = "FOLDER")]
+    built: Option<PathBuf>,
+}
+
+/// What runners work with.
+pub(crate) struct Place {
+    /// The libraries and the command line.
+    built: PathBuf,
+    /// The models.
+    models: PathBuf,
+    /// What is installed and made on the way.
+    cache: PathBuf,
+}
+
+impl Place {
+    fn scenarios() -> PathBuf {
+        workspace::root().join("bindings/scenarios.json")
+    }
+
+    /// An empty folder for what a language keeps.
+    fn fresh(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.cache.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).doing("empty", &folder)?;
+        }
+        fs::create_dir_all(&folder).doing("make", &folder)?;
+        Ok(folder)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let languages = if arguments.only.is_empty() { Language::ALL.to_vec() } else { arguments.only.clone() };
+    let scenarios = Scenarios::read(&Place::scenarios())?;
+    let cache = Cache::locate()?.root().with_file_name("bindings");
+    fs::create_dir_all(&cache).doing("make", &cache)?;
+    let built = match &arguments.built {
+        Some(folder) => std::path::absolute(folder).doing("find", folder)?,
+        None => build()?,
+    };
+    let place = Place { models: cache.join("models"), built, cache };
+    write_models(&place)?;
+    let mut told = Vec::new();
+    for language in &languages {
+        eprintln!("{}", language.name());
+        let ran = language.run(&place).and_then(|text| Told::read(&text));
+        told.push((*language, ran));
+    }
+    let (lines, good, all) = scenarios.judge(&told);
+    for line in lines {
+        println!("{line}");
+    }
+    println!(
+        "{} scenarios in {} languages: {good} of {all} outcomes as described",
+        scenarios.count(),
+        languages.len()
+    );
+    Ok(if good == all { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Builds what runners load; the folder that it lies in.
+fn build() -> Result<PathBuf> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--release", "--package", "pteron-cli"]);
+    cargo.args([
+        "--package",
+        "pteron-capi",
+        "--package",
+        "pteron-bindings",
+        "--lib",
+        "--bins",
+        "--example",
+        "models",
+    ]);
+    succeed(&mut cargo, "cargo build")?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace::root().join("target"), PathBuf::from);
+    Ok(target.join("release"))
+}
+
+fn write_models(place: &Place) -> Result<()> {
+    let writer = place.built.join("examples").join("models");
+    if !Path::new(&writer).exists() {
+        return Err(Error::message(format!("there is no {}", writer.display())));
+    }
+    succeed(std::process::Command::new(&writer).arg(&place.models), "examples/models")
+}

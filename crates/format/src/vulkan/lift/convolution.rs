@@ -253,30 +253,35 @@ fn average_pool(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     one(l.emit(Op::Transpose { x: value, perm: channels_second(2) })?)
 }
 
-/// The size of a side before and after, and the ratio that is given for it.
-type Side = (i64, u32, Option<f32>);
+/// How rows or columns are resized.
+#[derive(Clone, Copy)]
+struct Side {
+    size: i64,
+    wanted: u32,
+    /// The ratio of both, where it is given.
+    ratio: Option<f32>,
+}
 
-/// The known sizes of rows and columns.
-fn resized(l: &mut Lifter<'_>, call: &Call<'_>, factors: usize) -> Step<(ValueId, [Side; 2])> {
+/// The image that is resized, its rows and its columns; argument `at` has the factors.
+fn resized(l: &mut Lifter<'_>, call: &Call<'_>, at: usize) -> Step<(ValueId, [Side; 2])> {
     let x = l.tensor(call, 0)?;
     l.of_rank(x, 4)?;
-    let wanted = &l.result(call)?.dims;
-    let &[_, _, rows, columns] = &wanted[..] else { return problem("it gives no image") };
-    let factors = l.floats(call, factors)?;
-    let mut sides = [(0, rows, None), (0, columns, None)];
+    let &[_, _, rows, columns] = &l.result(call)?.dims[..] else { return problem("it gives no image") };
+    let factors = l.floats(call, at)?;
+    let mut sides = [rows, columns].map(|wanted| Side { size: 0, wanted, ratio: None });
     for (axis, side) in sides.iter_mut().enumerate() {
         let IntArg::Literal(size) = l.size(x, axis + 2)? else {
             return problem("resizing what has a size that is known at run time only");
         };
-        side.0 = size;
-        side.2 = factors.get(axis).filter(|factor| **factor > 0.0).map(|factor| (1.0 / factor) as f32);
+        side.size = size;
+        side.ratio = factors.get(axis).filter(|factor| **factor > 0.0).map(|factor| (1.0 / factor) as f32);
     }
     Ok((x, sides))
 }
 
 fn nearest(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let (mut x, sides) = resized(l, call, 2)?;
-    for (axis, (size, wanted, ratio)) in sides.into_iter().enumerate() {
+    for (axis, Side { size, wanted, ratio }) in sides.into_iter().enumerate() {
         if size < 1 || u64::from(wanted) * 4 > l.limits.decoded_bytes {
             return problem(format!("{size} elements resized to {wanted}"));
         }
@@ -293,7 +298,7 @@ fn nearest(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
 fn bilinear(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let way = if l.flag(call, 2)? { Resize::Corners } else { Resize::HalfPixels };
     let (mut x, sides) = resized(l, call, 3)?;
-    for (axis, (size, wanted, ratio)) in sides.into_iter().enumerate() {
+    for (axis, Side { size, wanted, ratio }) in sides.into_iter().enumerate() {
         x = l.interpolated(x, axis + 2, (size, wanted), way, ratio)?;
     }
     one(x)

@@ -125,7 +125,7 @@ fn select(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let rank = l.rank(x)?;
     let axis = l.axis(call, 1, rank)?;
     let index = match l.int(call, 2)? {
-        IntArg::Literal(index) if index < 0 => l.place_from_the_end(x, axis, index)?,
+        IntArg::Literal(index) if index < 0 => l.counted_back(x, axis, index)?,
         index => index,
     };
     let index = match index {
@@ -236,7 +236,7 @@ impl Lifter<'_> {
     }
 
     /// A place that counts from the end of an axis.
-    fn place_from_the_end(&mut self, x: ValueId, axis: usize, place: i64) -> Step<Int> {
+    fn counted_back(&mut self, x: ValueId, axis: usize, place: i64) -> Step<Int> {
         let size = self.size(x, axis)?;
         self.plus(size, IntArg::Literal(place))
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pteron_checkpoint::{Checkpoint, ExportOptions};
 use pteron_companion::{Speech, Voxtral};
-use pteron_runtime::{Program, Session};
+use pteron_runtime::{Program, Session, Value};
 use pteron_tensor::{DType, HostTensor};
 use speech::{Expected, data, difference, exported, floats};
 

@@ -103,11 +103,13 @@ pub(crate) struct Bound {
     pub(crate) together: Arc<QuantLinear>,
 }
 
+/// Where the parts of a weight lie in the files, its scheme and the activations' type.
+type Place = (usize, usize, Scheme, DType);
+
 /// Weights in the order of the kernels, once for all graphs of a program.
 #[derive(Default)]
 pub(crate) struct Arranged {
-    /// By where their parts lie in the files, their scheme and the activations' type.
-    pub(crate) linears: Mutex<HashMap<(usize, usize, Scheme, DType), Arc<QuantLinear>>>,
+    pub(crate) linears: Mutex<HashMap<Place, Arc<QuantLinear>>>,
     /// Where constants lie that are read as they are filed, also where a product has them in another order: of a table of
     /// embeddings every token reads a row.
     filed: HashSet<usize>,

@@ -73,7 +73,7 @@ fn schema(operation: &Value) -> &Value {
     &operation["requestBody"]["content"]["application/json"]["schema"]
 }
 
-fn examples<'s>(path: &str, name: &str, field: &'s Value) -> Vec<Value> {
+fn examples(path: &str, name: &str, field: &Value) -> Vec<Value> {
     match (name, field["examples"].as_array()) {
         (_, Some(examples)) => examples.clone(),
         ("model" | "name", None) => vec![json!(if path.contains("embed") { "vectors" } else { "tiny" })],

@@ -65,9 +65,6 @@ impl Decode {
                 format!("out[to + {word}u] = {};\n", parts.join(" | "))
             })
             .collect();
-        let kept =
-            each(&|at| format!("partial[(slice * value_vectors + own) * {fours}u + {at}u] = acc{at};\n"));
-        let kept = format!("if slice < slices {{\n{kept}}}\n");
         let body = format!(
             "let l = group % {queries};\nlet h = group / {queries} % {heads};\nlet b = group / ({queries} * {heads});\n\
              let kh = h / {ratio};\n\
@@ -102,7 +99,7 @@ impl Decode {
              let w = weights[t];\nlet place = j0 + i32(t);\n{slot}\
              let row = v[u32(v0 + slot * {vs}) + own];\n{adds}}}\n}}\n\
              workgroupBarrier();\n}}\n}}\n\
-             {kept}workgroupBarrier();\n\
+             if slice < slices {{\n{kept}}}\nworkgroupBarrier();\n\
              for (var d = thread; d < value_vectors * {fours}u; d += {threads}u) {{\n\
              var all = vec4<f32>();\n\
              for (var i = 0u; i < slices; i++) {{ all += partial[i * value_vectors * {fours}u + d]; }}\n\
@@ -137,7 +134,8 @@ impl Decode {
             total = over_group_call("group_sum", subgroups, "weight"),
             zeros = each(&|at| format!("var acc{at} = vec4<f32>();\n")),
             fades = each(&|at| format!("acc{at} *= fade;\n")),
-            kept = kept,
+            kept =
+                each(&|at| format!("partial[(slice * value_vectors + own) * {fours}u + {at}u] = acc{at};\n")),
             words_each = 4 / per,
         );
         source.main_of(threads, subgroups, &body);

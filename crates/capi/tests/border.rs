@@ -68,7 +68,7 @@ fn the_header_numbers_how_calls_end_as_the_library_does() {
     for (name, status) in statuses {
         let number = status as i32;
         let has = |line: &str| {
-            let line = line.split(|c: char| c == ',' || c == '/').next().unwrap().trim();
+            let line = line.split([',', '/']).next().unwrap().trim();
             line == format!("PTERON_{name} = {number}")
         };
         assert!(text.lines().any(has), "{name} = {number}");

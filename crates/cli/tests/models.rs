@@ -145,7 +145,8 @@ fn doctor_says_what_would_run_and_whether_it_fits() {
     let taken: Vec<&Value> = backends.iter().filter(|row| row["taken"] == true).collect();
     assert_eq!(taken.len(), 1);
     let mlx = backends.iter().find(|row| row["name"] == "mlx").unwrap();
-    assert_eq!((&mlx["present"], &mlx["why"]), (&Value::Bool(false), &"not in this binary".into()));
+    assert_eq!(mlx["present"], false);
+    assert!(mlx["why"].as_str().unwrap().contains("built without MLX"), "{mlx}");
     assert!(report["machine"]["paths"].as_array().unwrap().contains(&"scalar".into()));
     assert_eq!(report["model"], Value::Null);
     let named = json(&folder, &["doctor", "--json", "--backend", "reference"]);

@@ -3,7 +3,7 @@
 //! Values that hold codes become values that hold the numbers which the codes stand for: rounding to the codes' grid is a
 //! few plain ops behind whoever writes the value, and reading it is nothing. So every op computes with floats, whatever
 //! the file quantised, and all backends run it. Weights of products stay packed where the catalogue has their layout.
-//! Flows in: a [`Payload`] and what the program knows of the call's arguments. Flows out: a [`Module`], and where the bytes of its
+//! Flows in: a [`Payload`] and what the program knows of the call's arguments. Flows out: a [`pteron_ir::Module`], and where the bytes of its
 //! constants are. Of what is wrong with a payload, all is said at once; what depends on a node that is wrong is passed over.
 
 mod boundary;

@@ -164,6 +164,6 @@ mod tests {
         bring_in(&untouched[5000..8 << 20]);
         let (still, pages) = missing_pages(&untouched).unwrap();
         // Kernels before 5.14 do not know of it.
-        assert!(still == missing || still <= pages / 2, "{still} of {pages}");
+        assert!(still == missing || still <= pages / 2 + 2, "{still} of {pages}");
     }
 }

@@ -303,8 +303,8 @@ fn parts_that_do_not_fit_are_named() {
     };
     let error = refused(8, &|_| ());
     assert!(error.contains("its qweight is I32"), "{error}");
-    let error = refused(3, &|_| ());
-    assert!(error.contains("3 bits are not read"), "{error}");
+    let error = refused(5, &|_| ());
+    assert!(error.contains("5 bits are not read"), "{error}");
     let error = refused(4, &|stored| drop(stored.remove(&format!("{name}.scales"))));
     assert!(error.contains(&format!("{name}.scales")), "{error}");
     let error = refused(4, &|stored| {

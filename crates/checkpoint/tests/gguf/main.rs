@@ -97,15 +97,18 @@ fn dequantised(weights: &dyn WeightSource, name: &str, shape: [usize; 2], packin
     let codes: Vec<u32> = codes.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect();
     let scales = floats(part(Part::Scales));
     let half = (1u32 << (scheme.bits() - 1)) as f32;
-    let biases = match packing.zero_points() {
-        true => floats(part(Part::Biases)),
-        false => scales.iter().map(|scale| -half * scale).collect(),
+    let biases: Vec<f32> = match (packing.zero_points(), packing.is_centred()) {
+        (true, _) => floats(part(Part::Biases)),
+        (false, true) => scales.iter().map(|scale| -half * scale).collect(),
+        // Floats have none.
+        (false, false) => Vec::new(),
     };
     let (words, groups) = (packed::words(shape[1], scheme.bits()).unwrap(), shape[1] / scheme.group());
     let row = |at: usize| {
         let mut out = vec![0.0; shape[1]];
         let (codes, scales) = (&codes[at * words..][..words], &scales[at * groups..][..groups]);
-        scheme.dequantise(codes, scales, &biases[at * groups..][..groups], &mut vec![], &mut out).unwrap();
+        let biases = biases.get(at * groups..(at + 1) * groups).unwrap_or(&[]);
+        scheme.dequantise(codes, scales, biases, &mut vec![], &mut out).unwrap();
         out
     };
     (0..shape[0]).flat_map(row).collect()

@@ -71,6 +71,13 @@ pub(crate) fn small<N: TryInto<i32> + std::fmt::Display + Copy>(what: &str, numb
     number.try_into().or_else(|_| problem(format!("{what} of {number}")))
 }
 
+/// What is wrong with the sizes of a tensor: programs hold none that a signed number of 32 bits does not, and nothing could
+/// be written with them.
+pub(crate) fn size_problem(sizes: impl IntoIterator<Item = i64>) -> Option<String> {
+    let too_large = sizes.into_iter().find(|&size| i32::try_from(size).is_err());
+    too_large.map(|size| format!("a size of {size} is more than a program can hold"))
+}
+
 /// What a value of a payload is so far.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Held {
@@ -175,6 +182,9 @@ impl<'p> Draft<'p> {
         let mut rank = 0;
         for &value in &values {
             if let Some(Type::Tensor(ty)) = builder.graph().ty(value) {
+                if let Some(text) = size_problem(ty.shape.iter().filter_map(Dim::as_known)) {
+                    return problem(text);
+                }
                 rank = rank.max(ty.shape.len());
                 bytes +=
                     ty.shape.iter().map(|dim| size_of::<Dim>() + size_of_val(dim.parts().1)).sum::<usize>();

@@ -3,6 +3,7 @@
 
 use super::Payload;
 use super::tables::{Value, VkTensor};
+use crate::draft::size_problem;
 use crate::{FormatError, Limits, Place, Result};
 
 /// More is not gathered: a file of a million errors is as wrong as one of a hundred.
@@ -85,6 +86,9 @@ impl Checker<'_> {
         let rank = tensor.dims.len();
         if rank > self.limits.rank {
             return Some(format!("{rank} dims exceed the limit `rank` of {}", self.limits.rank));
+        }
+        if let Some(text) = size_problem(tensor.dims.iter().map(|&size| size.into())) {
+            return Some(text);
         }
         let index = u32::try_from(tensor.constant_id).ok()?;
         match self.payload.constant(index) {

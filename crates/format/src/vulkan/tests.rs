@@ -120,6 +120,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     broken.graph.version = "zero".into();
     broken.graph.constants.make_mut()[1].length = u64::MAX;
     broken.graph.values.make_mut().push(tensor(Datatype::Float32, &[2], 1));
+    broken.graph.values.make_mut().push(floats(&[u32::MAX]));
     broken.graph.shaders = vec![VkBytes::default()].into();
     let error = broken.check(&limits()).unwrap_err().to_string();
     let said = [
@@ -129,6 +130,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "lists value 77",
         "lists value 1, which is a list",
         "exceed the limit `rank`",
+        "a size of 4294967295 is more than a program can hold",
         "constant 1 lies outside",
         "names value 50",
         "names value -1",

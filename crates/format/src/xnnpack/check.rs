@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::tables::{Datatype, NO_ID, Quantization, TensorValue, Value};
 use super::{MOST_EXTERNS, Payload};
+use crate::draft::size_problem;
 use crate::{FormatError, Limits, Place, Result};
 
 /// Bits of a value: input and output.
@@ -89,6 +90,9 @@ impl Checker<'_> {
         }
         if rank > self.limits.rank {
             return Some(format!("{rank} dims exceed the limit `rank` of {}", self.limits.rank));
+        }
+        if let Some(text) = size_problem(tensor.dims.iter().map(|&size| size.into())) {
+            return Some(text);
         }
         if tensor.flags & !VALUE_FLAGS != 0 || tensor.flags == VALUE_FLAGS {
             return Some(format!("it has the unknown flags {:#x}", tensor.flags));

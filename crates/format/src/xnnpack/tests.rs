@@ -284,6 +284,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     grid.group_size = 48;
     values.push(Value::Tensor(constant_value(99, 77, &[2])));
     values.push(extern_value(9, 1, &[2]));
+    values.push(extern_value(0, 1, &[1, u32::MAX]));
     let nodes = vec![node(Kind::Abs(Unary { input_id: 1234, output_id: 10, flags: 0 }))];
     let error = graph(values, nodes, 1).check(&limits()).unwrap_err().to_string();
     for part in [
@@ -292,6 +293,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "groups of 48",
         "constant 77, but there are 3",
         "argument 9 of 1",
+        "a size of 4294967295 is more than a program can hold",
         "Abs reads value 1234, which there is not",
     ] {
         assert!(error.contains(part), "{part}: {error}");
@@ -544,6 +546,18 @@ fn nodes_that_are_wrong_are_all_named_and_what_depends_on_them_is_not() {
     assert!(error.contains("xnodes[0] (Abs): it reads value 3, which nothing has set before"), "{error}");
     assert!(error.contains("xnodes[2] (StaticReshape): more than one size"), "{error}");
     assert!(!error.contains("xnodes[1]"), "{error}");
+}
+
+/// Sizes that come in are held to what programs hold, and so are those that nodes make of them.
+#[test]
+fn results_larger_than_programs_hold_are_refused() {
+    let most = i32::MAX as u32;
+    let values = vec![extern_value(0, 1, &[most]), extern_value(1, 2, &[most])];
+    let both =
+        Concatenation { axis: 0, input1_id: 0, input2_id: 0, output_id: 1, ..Concatenation::default() };
+    let nodes = vec![node(Kind::Concatenate2(both))];
+    let error = lift(&graph(values, nodes, 2), "f", &[], &limits()).unwrap_err().to_string();
+    assert!(error.contains("a size of 4294967294 is more than a program can hold"), "{error}");
 }
 
 #[test]

@@ -125,13 +125,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         pack::pack(&targets, &binaries, destination)?;
         return Ok(Outcome::Good);
     }
+    // What libFuzzer says of each new input is worth a look while one target is worked on, and drowns all else in a short run.
+    let to_file = arguments.quick || arguments.jobs > 1;
     let waiting = Mutex::new(targets.iter());
     let work = || -> Result<Vec<String>> {
         let mut findings = vec![];
         loop {
             let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
             let Some(&target) = next else { return Ok(findings) };
-            let found = run_one(target, &binaries, arguments.seconds, arguments.jobs > 1)?;
+            let found = run_one(target, &binaries, arguments.seconds, to_file)?;
             findings.extend(found.then(|| target.name()));
         }
     };
@@ -143,8 +145,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         });
         joined.collect::<Result<Vec<Vec<String>>>>()
     })?;
-    println!("{} targets, {} findings", targets.len(), findings.concat().len());
-    Ok(if findings.concat().is_empty() { Outcome::Good } else { Outcome::Bad })
+    let findings = findings.concat();
+    if !findings.is_empty() {
+        println!("findings of: {}; the inputs are in fuzz/artifacts", findings.join(", "));
+    }
+    println!("{} targets, {} findings", targets.len(), findings.len());
+    Ok(if findings.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
 /// Runs one target to its end; whether it found something.
@@ -171,10 +177,20 @@ fn run_one(target: Target, binaries: &Path, seconds: u64, to_file: bool) -> Resu
     if !status.success() {
         println!("{name}: {status}; what it found is in fuzz/artifacts/{name}");
         if to_file {
-            println!("{name}: what it said is in {}", log.display());
+            print!("{}", end_of(&log)?);
+            println!("{name}: all that it said is in {}", log.display());
         }
     }
     Ok(!status.success())
+}
+
+/// The last lines of a log: what a target stopped at, with the input.
+fn end_of(log: &Path) -> Result<String> {
+    const LINES: usize = 60;
+    let said = fs::read(log).doing("read", log)?;
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<&str> = said.lines().collect();
+    Ok(lines[lines.len().saturating_sub(LINES)..].iter().map(|line| format!("    {line}\n")).collect())
 }
 
 /// Builds targets; the folder of their binaries.

@@ -8,7 +8,7 @@ use crate::home::Home;
 use crate::options::Source;
 use crate::progress::{Cancel, Progress};
 use pteron_checkpoint::gguf;
-use pteron_registry::{Export, FileKind, Identity, Store};
+use pteron_registry::{Export, FileKind, Identity, Model, Store};
 use pteron_runtime::Options;
 use std::path::{Path, PathBuf};
 
@@ -93,7 +93,7 @@ impl Finder<'_> {
         let home = (self.home)(name.unwrap_or("the default model"))?;
         let resolution = home.resolve(name, self.options.backend.as_deref(), &self.present())?;
         let name = name.unwrap_or(&resolution.model.name);
-        let installed = home.fetch(resolution.variant, self.progress)?;
+        let installed = home.fetch(&resolution.variant, self.progress)?;
         match resolution.variant.kind {
             FileKind::Pte => Ok(Located::file(installed.path, name)),
             FileKind::Safetensors => Err(Error::lacks(name, Lack::Speaker)),
@@ -111,7 +111,7 @@ impl Finder<'_> {
         self.cancel.check()?;
         let home = (self.home)(name)?;
         let resolution = home.resolve(Some(name), self.options.backend.as_deref(), &self.present())?;
-        Ok((home.fetch(resolution.variant, self.progress)?.path, resolution.variant.kind))
+        Ok((home.fetch(&resolution.variant, self.progress)?.path, resolution.variant.kind))
     }
 
     /// A path as it is, or the files behind a name, fetched the first time.
@@ -150,8 +150,13 @@ pub fn kind(path: &Path) -> Result<FileKind> {
     })
 }
 
-/// Names in the registry have neither separators nor the endings of files.
+/// Names in the registry have neither separators nor the endings of files. `ORG/REPOSITORY` is the hub's, but where a folder
+/// is called as the organisation.
 pub fn looks_like_a_path(name: &str) -> bool {
+    let above = Path::new(name).parent().filter(|above| !above.as_os_str().is_empty());
+    if Model::of_repository(name).is_some() && !above.is_some_and(Path::exists) {
+        return false;
+    }
     let endings = [".pt", ".nemo", ".pte", ".bpte", ".ptd", ".pt2", ".gguf", ".safetensors"];
     name.contains(['/', '\\']) || name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
@@ -162,10 +167,12 @@ mod tests {
 
     #[test]
     fn paths_and_names_are_told_apart() {
-        for path in ["model.pte", "./model", "a/b", "..", "x.gguf", "C:\\models\\x"] {
+        for path in ["model.pte", "./model", "src/b", "a/b/c", "a/b.gguf", "..", "x.gguf", "C:\\models\\x"] {
             assert!(looks_like_a_path(path), "{path}");
         }
-        for name in ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma4_e2b"] {
+        for name in
+            ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma4_e2b", "Qwen/Qwen3-0.6B", "hf:Qwen/Qwen3-0.6B"]
+        {
             assert!(!looks_like_a_path(name), "{name}");
         }
     }

@@ -31,12 +31,7 @@ impl Home {
 
     /// Which variant of a model, or of the default model, is meant, where `present` are the backends that there are,
     /// best first. A backend that is named is taken at the word.
-    pub fn resolve(
-        &self,
-        name: Option<&str>,
-        backend: Option<&str>,
-        present: &[&str],
-    ) -> Result<Resolution<'_>> {
+    pub fn resolve(&self, name: Option<&str>, backend: Option<&str>, present: &[&str]) -> Result<Resolution> {
         let backend = backend.map(backend_name);
         let mut present = present.to_vec();
         present.extend(backend);

@@ -97,7 +97,7 @@ fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
     let runtime = options.engine.options(Precision::Fast)?;
     let present: Vec<&str> = runtime.registry.backends().iter().map(|backend| backend.name()).collect();
     let resolution = home.resolve(name, runtime.backend.as_deref(), &present)?;
-    let variant = resolution.variant;
+    let variant = &resolution.variant;
     let Some(here) = home.store.installed(variant)? else {
         let (weights, download) = (variant.size.unwrap_or(0), variant.size);
         return Ok(Requirements { weights, download, is_estimate: true, ..Requirements::default() });

@@ -4,6 +4,7 @@
 //! in which the runtime would take it. The first backend that is present and that the model has a variant for is taken.
 
 use crate::{Error, Model, Platform, Registry, Result, Variant};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What is asked for.
@@ -19,11 +20,11 @@ pub struct Wish<'a> {
 
 /// What was chosen, and how.
 #[derive(Clone, Debug)]
-pub struct Resolution<'a> {
+pub struct Resolution {
     /// The model.
-    pub model: &'a Model,
+    pub model: Model,
     /// The form of it that is to be fetched.
-    pub variant: &'a Variant,
+    pub variant: Variant,
     /// The backend that is to run it.
     pub backend: String,
     /// Every backend that was considered, in order.
@@ -81,13 +82,13 @@ impl Registry {
     }
 
     /// The model that is taken where nobody names one.
-    pub fn default_model(&self, platform: &Platform) -> Result<&Model> {
+    pub fn default_model(&self, platform: &Platform) -> Result<Cow<'_, Model>> {
         let here = self.platform(platform).find_map(|defaults| defaults.model.as_deref());
         self.model(here.unwrap_or(&self.default_model))
     }
 
     /// The variant of a model, or of the default model, that is meant here.
-    pub fn resolve(&self, name: Option<&str>, wish: &Wish<'_>) -> Result<Resolution<'_>> {
+    pub fn resolve(&self, name: Option<&str>, wish: &Wish<'_>) -> Result<Resolution> {
         let model = match name {
             Some(name) => self.model(name)?,
             None => self.default_model(&wish.platform)?,
@@ -108,11 +109,14 @@ impl Registry {
             considered.push(Considered { backend, verdict });
         }
         match taken {
-            Some((variant, backend)) => Ok(Resolution { model, variant, backend, considered }),
+            Some((variant, backend)) => {
+                let variant = variant.clone();
+                Ok(Resolution { model: model.into_owned(), variant, backend, considered })
+            }
             None => Err(Error::NoVariant {
                 model: model.name.clone(),
                 wanted: describe_considered(&considered),
-                has: describe_variants(model),
+                has: describe_variants(&model),
             }),
         }
     }

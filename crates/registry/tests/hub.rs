@@ -4,7 +4,7 @@
 
 mod support;
 
-use pteron_registry::{Network, Sha256};
+use pteron_registry::{Model, Network, Sha256};
 use std::time::{Duration, Instant};
 use support::bench::{Bench, file, quick, variant};
 use support::{Page, Server, noise};
@@ -225,10 +225,9 @@ fn a_hub_that_asks_for_a_pause_gets_it() {
     bench.server.put(FILE, busy);
     let message = bench.fetch(&model).0.unwrap_err().to_string();
     assert!(message.contains("429 (too many requests"), "{message}");
-    let list = serde_json::json!({ "sha": "abc", "siblings": [{ "rfilename": "config.json", "size": 2 }] });
-    let busy = Page { fails_first: Some((2, 503)), ..Page::of(list.to_string().as_bytes()) };
+    let busy = Page { fails_first: Some((2, 503)), ..list_of(&["m.safetensors"]) };
     bench.server.put("/api/models/org/repo/revision/main?blobs=true", busy);
-    bench.server.put("/org/repo/resolve/abc/config.json", Page::of(b"{}"));
+    bench.server.put("/org/repo/resolve/abc/m.safetensors", Page::of(b"{}"));
     let folder = variant("kind = 'folder'\nsources = ['hf:org/repo']");
     assert!(bench.fetch(&folder).0.is_ok());
 }
@@ -262,4 +261,48 @@ fn a_hub_that_does_not_answer_is_left_for_the_next_source_once_and_soon() {
     bench.server.put(FILE, Page::of(&bytes));
     bench.fetch(&variant).0.unwrap();
     assert!(bench.store.installed(&variant).unwrap().unwrap().record.source.starts_with("hf:"));
+}
+
+/// What a test puts into a list of a repository's files.
+fn list_of(files: &[&str]) -> Page {
+    let siblings: Vec<_> =
+        files.iter().map(|name| serde_json::json!({ "rfilename": name, "size": 2 })).collect();
+    Page::of(serde_json::json!({ "sha": "abc", "siblings": siblings }).to_string().as_bytes())
+}
+
+#[test]
+fn a_repository_is_a_model_without_an_entry() {
+    let bench = Bench::new();
+    let model = Model::of_repository("Org/Repo").unwrap();
+    bench
+        .server
+        .put("/api/models/Org/Repo/revision/main?blobs=true", list_of(&["config.json", "m.safetensors"]));
+    for name in ["config.json", "m.safetensors"] {
+        bench.server.put(&format!("/Org/Repo/resolve/abc/{name}"), Page::of(b"{}"));
+    }
+    let installed = bench.store.fetch(&model.variants[0], &mut |_| {}).unwrap();
+    assert!(installed.path.join("m.safetensors").exists());
+    // Another way to write it is the same model, which is here now.
+    let again = Model::of_repository("hf:org/repo").unwrap();
+    assert_eq!(
+        bench.store.installed(&again.variants[0]).unwrap().map(|here| here.path),
+        Some(installed.path)
+    );
+}
+
+#[test]
+fn a_repository_of_other_files_says_how_they_are_named() {
+    let bench = Bench::new();
+    let model = Model::of_repository("org/repo-GGUF").unwrap();
+    let place = "/api/models/org/repo-GGUF/revision/main?blobs=true";
+    bench.server.put(place, list_of(&["README.md", "m-Q4_K_M.gguf", "m-Q8_0.gguf"]));
+    let message = bench.store.fetch(&model.variants[0], &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        message
+            .contains("name one of its files: hf:org/repo-GGUF/m-Q4_K_M.gguf, hf:org/repo-GGUF/m-Q8_0.gguf"),
+        "{message}"
+    );
+    bench.server.put(place, list_of(&["pytorch_model.bin"]));
+    let message = bench.store.fetch(&model.variants[0], &mut |_| {}).unwrap_err().to_string();
+    assert!(message.contains("it has no .safetensors, and no file"), "{message}");
 }

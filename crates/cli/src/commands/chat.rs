@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Every turn reads only what is new. Ctrl-C stops an answer, Ctrl-D ends the conversation; `/help` lists what else can
 /// be typed. With `--temperature 0` a question gets the same answer each time that it is asked at the same place, by
-/// `/regenerate` too, at every `--precision` and as long as `--threads` and the other options stay. MODEL is a program, a GGUF file or a checkpoint folder, or a name that `pteron list` shows.
+/// `/regenerate` too, at every `--precision` and as long as `--threads` and the other options stay. MODEL is a program, a GGUF file or a checkpoint folder, a name that `pteron list` shows, or a repository of the Hugging Face hub (`ORG/REPOSITORY`).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron chat
@@ -271,6 +271,7 @@ fn name_of(model: Option<&str>) -> String {
     let registered = || {
         let home = home::open().ok()?;
         let found = match model {
+            Some(name) if pteron_registry::Model::of_repository(name).is_some() => return None,
             Some(name) => home.registry.model(name).ok()?,
             None => home.registry.default_model(&Platform::here()).ok()?,
         };

@@ -37,7 +37,7 @@ use std::str::FromStr;
 Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text),
 Whisper, Parakeet and Voxtral (for `pteron transcribe`).")]
 pub(crate) struct Arguments {
-    /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), a Parakeet of NVIDIA's (.nemo), or a name that `pteron list` shows
+    /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), a Parakeet of NVIDIA's (.nemo), a name that `pteron list` shows, or a repository of the Hugging Face hub (`ORG/REPOSITORY`)
     source: String,
     /// The program to write
     #[arg(short, long, value_name = "FILE")]

@@ -22,7 +22,8 @@ const LONGEST_PROMPT: u64 = 64 << 20;
 ///
 /// The answer streams to standard output as it comes; what it took goes to standard error. The prompt is put into the
 /// model's own chat template, unless `--raw` is given or the model has none. MODEL is a program, a GGUF file or a
-/// checkpoint folder (these two are converted once and kept), or a name that `pteron list` shows.
+/// checkpoint folder (these two are converted once and kept), a name that `pteron list` shows, or a repository of the
+/// Hugging Face hub (`ORG/REPOSITORY`, `hf:ORG/REPOSITORY/FILE.gguf`).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron run \"Why is the sky blue?\"

@@ -116,7 +116,7 @@ fn of_name(name: &str, home: &Home, options: &Options) -> Result<ModelReport, Fa
     let present: Vec<&str> = options.registry.backends().iter().map(|backend| backend.name()).collect();
     let Resolution { model, variant, backend, .. } =
         home.resolve(Some(name), options.backend.as_deref(), &present)?;
-    let installed = home.store.installed(variant)?;
+    let installed = home.store.installed(&variant)?;
     let mut report = ModelReport {
         name: model.name.clone(),
         variant: Some(variant.name.clone()),

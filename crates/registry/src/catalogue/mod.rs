@@ -2,11 +2,13 @@
 //!
 //! Later files win over earlier ones, model by model.
 
+mod repository;
 mod tables;
 
 use crate::{Error, Result, Sha256, Source};
 use indexmap::IndexMap;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::path::Path;
 use tables::Document;
 
@@ -167,12 +169,15 @@ impl Registry {
         self.models.values()
     }
 
-    /// The model of that name or alias; upper and lower case are one.
-    pub fn model(&self, name: &str) -> Result<&Model> {
+    /// The model of that name or alias, in upper or lower case, or that of a repository of the hub.
+    pub fn model(&self, name: &str) -> Result<Cow<'_, Model>> {
         let asked = name.to_lowercase();
         let by_alias =
             || self.models().find(|model| model.aliases.iter().any(|alias| alias.to_lowercase() == asked));
-        self.models.get(&asked).or_else(by_alias).ok_or_else(|| Error::UnknownModel {
+        if let Some(model) = self.models.get(&asked).or_else(by_alias) {
+            return Ok(Cow::Borrowed(model));
+        }
+        Model::of_repository(name).map(Cow::Owned).ok_or_else(|| Error::UnknownModel {
             name: name.chars().take(100).collect(),
             nearest: self.nearest(&asked),
         })

@@ -127,7 +127,7 @@ impl Variant {
 }
 
 /// A name that may be a folder's, in lower case, since some systems know no other.
-fn folder_name(name: &str) -> Result<(), String> {
+pub(super) fn folder_name(name: &str) -> Result<(), String> {
     plain_word(name)?;
     match name.chars().any(char::is_uppercase) {
         true => Err(format!("`{name}` has capitals; names are written in lower case")),

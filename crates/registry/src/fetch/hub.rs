@@ -18,6 +18,9 @@ const MAX_LIST: u64 = 16 << 20;
 /// Files that belong to a checkpoint, by their ends.
 const WANTED: [&str; 6] = [".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt"];
 
+/// Files of a repository that an error lists.
+const SHOWN: usize = 12;
+
 /// Where templates beside the default one lie.
 const TEMPLATES: &str = "additional_chat_templates";
 
@@ -153,6 +156,10 @@ impl Origin for HubOrigin<'_> {
             serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not a list of files: {error}")))?;
         crate::source::plain_word(&repository.sha).map_err(wrong)?;
         self.commit = Some(repository.sha);
+        let names = || repository.siblings.iter().map(|file| file.rfilename.as_str());
+        if !names().any(|name| name.ends_with(".safetensors")) {
+            return Err(wrong(without_weights(&self.hub.repository, names())));
+        }
         let files = repository.siblings.into_iter().filter(|file| is_of_checkpoint(&file.rfilename));
         files
             .map(|Sibling { rfilename: path, size, lfs }| {
@@ -174,6 +181,21 @@ impl Origin for HubOrigin<'_> {
             self.check_stated(wanted, &address)?;
         }
         download(&self.client, &address, resume, sink)
+    }
+}
+
+/// What to do about a repository that has no weights which are read as a folder.
+fn without_weights<'n>(repository: &str, names: impl Iterator<Item = &'n str>) -> String {
+    let is_model = |name: &&str| [".gguf", ".nemo", ".pte"].iter().any(|end| name.ends_with(end));
+    let mut models = names.filter(is_model);
+    let shown: Vec<String> =
+        models.by_ref().take(SHOWN).map(|name| format!("hf:{repository}/{}", name.escape_debug())).collect();
+    match (shown.is_empty(), models.count()) {
+        (true, _) => "it has no .safetensors, and no file that is read in their place".to_owned(),
+        (false, 0) => format!("it has no .safetensors; name one of its files: {}", shown.join(", ")),
+        (false, more) => {
+            format!("it has no .safetensors; name one of its files: {} or {more} others", shown.join(", "))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Views of memory and what is done with them: the words in which ops are lowered.
 
-use crate::kernel::{EACH, Kernel, MATRICES};
+use crate::kernel::Kernel;
 use pteron_plan::{Access, Layout, Storage};
 use pteron_tensor::DType;
 
@@ -107,37 +107,6 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// The same product of several calls as one dispatch that reads weights once: those of calls whose parts of the arena lie so many
-    /// bytes apart, and each of one row. `None` where it is no such product, or differs from call to call.
-    pub fn together(lanes: &[&Dispatch], apart: usize) -> Option<Dispatch> {
-        let (&first, others) = lanes.split_first()?;
-        let Kernel::Gemv(gemv) = &first.kernel else { return None };
-        let is_alike = |other: &&Dispatch| {
-            (&first.kernel, &first.operands, &first.params, first.groups)
-                == (&other.kernel, &other.operands, &other.params, other.groups)
-        };
-        let is_own = |operand: &Operand| match operand.region {
-            Region::Arena => operand.base == 0,
-            region => matches!(region, Region::Constant(_)),
-        };
-        let fits =
-            others.iter().all(is_alike) && first.operands.iter().all(is_own) && apart.is_multiple_of(16);
-        let mut params = first.params.clone();
-        // One row, whose stride nobody has looked at so far.
-        if !fits || *params.get(8)? != 1 {
-            return None;
-        }
-        let elements = |dtype: DType| u32::try_from(apart / dtype.size()).ok();
-        params[2] = u32::try_from(apart / 16).ok()?;
-        params[8] = u32::try_from(lanes.len()).ok()?;
-        params[9] = gemv.residual.map_or(Some(0), elements)?;
-        for matrix in 0..gemv.matrices {
-            *params.get_mut((MATRICES + EACH * matrix + 6) as usize)? = elements(gemv.out)?;
-        }
-        let groups = first.groups.checked_mul(params[8])?;
-        Some(Dispatch { params, groups, ..first.clone() })
-    }
-
     /// The grid: its groups in rows of [`GROUPS_X`].
     pub fn grid(&self) -> [u32; 3] {
         match self.groups {

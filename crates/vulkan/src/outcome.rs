@@ -7,7 +7,7 @@ use crate::workspace::{Outputs, SMALL_BYTES};
 use pteron_gpu::{Planned, WalkError};
 use pteron_ir::text::Printer;
 use pteron_ir::{Graph, Module, Node};
-use pteron_runtime::backend::Late;
+use pteron_runtime::backend::{GraphId, Late, ProgramGraphs};
 use pteron_runtime::{DeviceTensor, Error, KernelError, NodeError, Result};
 use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
@@ -37,6 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) flight: Arc<Flight>,
     pub(crate) planned: Arc<Planned>,
     pub(crate) ran: Ran,
+    pub(crate) graphs: Arc<ProgramGraphs>,
+    pub(crate) id: GraphId,
 }
 
 impl Outcome {
@@ -58,7 +60,12 @@ impl Outcome {
             Some(step) => {
                 let error = KernelError::Index { index: (report[1] as i32).into(), size: report[2] as usize };
                 let node = self.planned.node(step as usize);
-                Err(with_place(self.ran.graph(), node, NodeError::Kernel(error)))
+                let source = Box::new(with_place(self.ran.graph(), node, NodeError::Kernel(error)));
+                // Nobody who hears of it late knows where it was.
+                let own = self.graphs.graphs.get(self.id.0);
+                let method = own.map_or_else(String::new, |graph| graph.method.clone());
+                let place = format!("delegate {}", own.map_or(0, |graph| graph.delegate));
+                Err(Error::Step { method, place, source })
             }
         }
     }

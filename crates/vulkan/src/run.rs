@@ -228,7 +228,8 @@ impl<'a> Run<'a> {
         let flight = flight?;
         self.space.slots[self.slot].flight = Some(flight.clone());
         let (planned, ran) = (self.planned.clone(), self.ran.clone());
-        self.outcome = Some(Arc::new(Outcome { flight, planned, ran }));
+        let (graphs, id) = (self.program.graphs.clone(), self.id);
+        self.outcome = Some(Arc::new(Outcome { flight, planned, ran, graphs, id }));
         Ok(())
     }
 

@@ -42,11 +42,11 @@ pub struct Gemv {
 }
 
 /// The most parameters that are pushed: with where parameters begin they fill what every device has room for.
-pub(crate) const MOST_PUSHED: usize = 31;
+const MOST_PUSHED: usize = 31;
 
 /// Where parameters of matrices begin, and how many each has.
-pub(crate) const MATRICES: u32 = 10;
-pub(crate) const EACH: u32 = 7;
+const MATRICES: u32 = 10;
+const EACH: u32 = 7;
 
 impl Gemv {
     /// Codes that are taken at once.

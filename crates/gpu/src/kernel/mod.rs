@@ -27,7 +27,6 @@ pub(crate) use decode::MOST_FOURS;
 pub use gemm::Gemm;
 pub(crate) use gemm::{GEMM_STEP, GEMM_TILE};
 pub use gemv::Gemv;
-pub(crate) use gemv::{EACH, MATRICES};
 pub use greatest::Greatest;
 pub(crate) use matmul::TILE;
 pub use norm::Norm;

@@ -7,6 +7,9 @@ use pteron_tensor::DType;
 /// Groups along the first axis of a grid; more go along the second.
 pub const GROUPS_X: u32 = 1 << 15;
 
+/// Words that a run tells the host.
+pub const REPORT_WORDS: usize = 8;
+
 /// Where descriptors may begin, whatever the device: no device asks for more.
 pub(crate) const BINDING_ALIGNMENT: usize = 256;
 
@@ -15,8 +18,8 @@ pub(crate) const BINDING_ALIGNMENT: usize = 256;
 pub enum Region {
     /// What runs compute in.
     Arena,
-    /// What the call was given, one behind the other.
-    Inputs,
+    /// A tensor that the call was given.
+    Input(usize),
     /// What the call gives.
     Outputs,
     /// A constant of the graph.
@@ -25,7 +28,8 @@ pub enum Region {
     Buffer(usize),
     /// Keys or values of a layer of the session's cache.
     Cache(Cached),
-    /// Three words: 0, or one more than the number of a step that met an index outside its axis, the index, and the axis' size.
+    /// What a run tells the host, [`REPORT_WORDS`] of it. The first three words: 0, or one more than the number of a step that met an
+    /// index outside its axis, the index, and the axis' size. Two from the fifth on: where the greatest of its scores is.
     Faults,
 }
 

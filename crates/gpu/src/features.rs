@@ -7,6 +7,11 @@ pub struct Features {
     pub int64: bool,
     /// Sums and the like over the threads that run in step.
     pub subgroups: bool,
+    /// Threads of a subgroup that multiplies matrices of 16 by 16 halves to sums of f32; 0 where none does, or where halves are not
+    /// close enough.
+    pub matrices: u32,
+    /// Products of four bytes at once, where rounding activations to those is close enough.
+    pub dots: bool,
     /// Bytes that the threads of a group share.
     pub shared_bytes: u32,
     /// The most bytes that a kernel sees of one region.
@@ -22,6 +27,8 @@ impl Features {
     pub const LEAST: Features = Features {
         int64: false,
         subgroups: false,
+        matrices: 0,
+        dots: false,
         shared_bytes: 16 << 10,
         max_binding: 128 << 20,
         max_bindings: 8,

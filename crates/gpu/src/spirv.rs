@@ -8,7 +8,7 @@ use naga::back::spv;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// Text that is no kernel: an error of ours, never of a file.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum SpirvError {
     /// It does not parse.
     #[error("a kernel does not parse: {0}")]
@@ -32,7 +32,9 @@ pub fn spirv(wgsl: &str) -> Result<Vec<u32>, SpirvError> {
         naga::front::wgsl::parse_str(wgsl).map_err(|error| SpirvError::Parse(error.emit_to_string(wgsl)))?;
     let capabilities = Capabilities::IMMEDIATES
         | Capabilities::SHADER_INT64
+        | Capabilities::SHADER_FLOAT16
         | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::COOPERATIVE_MATRIX
         | Capabilities::SUBGROUP;
     // What shared memory holds counts as different from thread to thread there; barriers stand where all threads come.
     let flags = ValidationFlags::all() - ValidationFlags::CONTROL_FLOW_UNIFORMITY;

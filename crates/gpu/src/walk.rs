@@ -20,6 +20,9 @@ mod replay;
 
 pub use replay::Lowered;
 
+/// Rows of fewer numbers are no scores of tokens, or are quickly read.
+const LEAST_SCORES: usize = 1024;
+
 /// What a call is given, or what a constant or buffer is.
 #[derive(Clone, Debug)]
 pub enum Given {
@@ -78,6 +81,18 @@ pub enum Datum {
     Tensor(View),
     /// A number.
     Number(Scalar),
+}
+
+/// What a call gives.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// By output: a number, or a tensor in the region of outputs.
+    pub outputs: Vec<Datum>,
+    /// Bytes that the region needs.
+    pub bytes: usize,
+    /// The one output that is scores, and where in the region lies an integer of 64 bits that says where the greatest element of its
+    /// last row is, the first of several, or -1 where none is. The host is told it too.
+    pub greatest: Option<(usize, usize)>,
 }
 
 /// Why a walk stands still.
@@ -185,7 +200,7 @@ impl<'a> Walk<'a> {
             walk.set_number(value, Scalar::Int(number));
         }
         for (at, (input, given)) in graph.inputs.iter().zip(inputs).enumerate() {
-            walk.enter(input.value, given, (Region::Inputs, Storage::Input(at)))?;
+            walk.enter(input.value, given, (Region::Input(at), Storage::Input(at)))?;
         }
         for (at, (constant, given)) in graph.constants.iter().zip(constants).enumerate() {
             walk.enter(constant.value, given, (Region::Constant(at), Storage::Constant(at)))?;
@@ -468,8 +483,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Lowers what comes behind the last step: outputs into their region, in the dtypes that the graph declares, then what buffers
-    /// hold now. By output, a number or a tensor there; and how many bytes the region needs.
-    pub fn finish(&mut self, tensor_bytes: u64) -> Result<(Vec<Datum>, usize), WalkError> {
+    /// hold now. Of scores it is also found where the greatest is.
+    pub fn finish(&mut self, tensor_bytes: u64) -> Result<Finished, WalkError> {
         let (graph, plan) = (self.graph, &self.planned.plan);
         let mut end = 0usize;
         let mut outputs = Vec::with_capacity(graph.outputs.len());
@@ -530,6 +545,27 @@ impl<'a> Walk<'a> {
         for (target, view, _) in moves {
             lower::copy(&mut self.lowering, target, view, true);
         }
-        Ok((outputs, end))
+        let greatest = if self.traced { None } else { self.greatest(&outputs, &mut end) };
+        Ok(Finished { outputs, bytes: end, greatest })
+    }
+
+    /// Finds the greatest of the last row of the one output that is long rows of floats, behind all that is given.
+    fn greatest(&mut self, outputs: &[Datum], end: &mut usize) -> Option<(usize, usize)> {
+        let mut floats = outputs.iter().enumerate().filter_map(|(at, output)| match output {
+            Datum::Tensor(view) if view.dtype.is_float() => Some((at, *view)),
+            _ => None,
+        });
+        let (Some((at, view)), None) = (floats.next(), floats.next()) else { return None };
+        let row = view.sizes().last().copied().filter(|&row| row >= LEAST_SCORES)?;
+        let first = view.offset + view.layout.len().checked_sub(row)? * view.dtype.size();
+        let offset = end.next_multiple_of(crate::dispatch::BINDING_ALIGNMENT);
+        let layout = Layout::row_major(&[1])?;
+        let storage = Storage::Heap((1 << 41) + outputs.len());
+        let found = View { region: Region::Outputs, offset, dtype: DType::I64, layout, storage };
+        if !lower::greatest(&mut self.lowering, found, view, (first, row)) {
+            return None;
+        }
+        *end = offset + DType::I64.size();
+        Some((at, offset))
     }
 }

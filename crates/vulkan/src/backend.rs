@@ -86,6 +86,8 @@ fn both(one: Features, other: Features) -> Features {
     Features {
         int64: one.int64 && other.int64,
         subgroups: one.subgroups && other.subgroups,
+        dots: one.dots && other.dots,
+        matrices: if one.matrices == other.matrices { one.matrices } else { 0 },
         shared_bytes: one.shared_bytes.min(other.shared_bytes),
         max_binding: one.max_binding.min(other.max_binding),
         max_bindings: one.max_bindings.min(other.max_bindings),

@@ -1,7 +1,7 @@
 //! What can be wrong with a device.
 
 /// Why Vulkan is not there, or no longer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the messages say it
 pub enum VulkanError {

@@ -11,9 +11,11 @@ mod counts;
 mod error;
 mod ffi;
 mod loaded;
+mod outcome;
 mod replay;
 mod run;
 mod state;
+mod workspace;
 
 pub use backend::{VulkanBackend, VulkanOptions};
 pub use counts::Counts;

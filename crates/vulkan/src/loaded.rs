@@ -3,15 +3,18 @@
 
 use crate::error::VulkanError;
 use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose};
-use crate::run::Run;
+use crate::outcome::{Kept, Outcome, Outcomes, Ran};
+use crate::run::{Gives, Run};
 use crate::state::{Slots, VulkanState};
+use crate::workspace::Workspace;
 use pteron_format::Limits;
-use pteron_gpu::{Given, Planned};
+use pteron_gpu::{Features, Given, Planned};
 use pteron_ir::Graph;
 use pteron_passes::fuse::fuse;
 use pteron_plan::PlanError;
 use pteron_runtime::backend::{
-    GraphId, LoadOptions, Loaded, MemoryReport, ProgramGraphs, RunControl, State, StateOptions,
+    Call, GraphId, LoadOptions, Loaded, MemoryReport, Precision, ProgramGraphs, RunControl, State,
+    StateOptions, Ticket,
 };
 use pteron_runtime::reference::check_arguments;
 use pteron_runtime::{Error, Result, Value, VerifiedProgram, Weights};
@@ -33,30 +36,6 @@ pub(crate) struct Placed {
     pub(crate) given: Given,
 }
 
-/// What runs compute in. Each grows to what the largest run so far has needed.
-pub(crate) struct Workspace {
-    pub(crate) arena: Buffer,
-    pub(crate) inputs: Buffer,
-    pub(crate) outputs: Buffer,
-    pub(crate) faults: Buffer,
-}
-
-impl Workspace {
-    fn new(device: &Arc<Device>) -> Result<Workspace, VulkanError> {
-        let small = 64 << 10;
-        Ok(Workspace {
-            arena: Buffer::new(device, small, Purpose::Compute, "the memory of runs")?,
-            inputs: Buffer::new(device, small, Purpose::Upload, "inputs")?,
-            outputs: Buffer::new(device, small, Purpose::Readback, "outputs")?,
-            faults: Buffer::new(device, ALIGNMENT, Purpose::Readback, "faults")?,
-        })
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.arena.bytes + self.inputs.bytes + self.outputs.bytes
-    }
-}
-
 /// By graph, whether it is the fused one, and shapes of its inputs.
 type PlanKey = (usize, bool, Vec<Option<Vec<usize>>>);
 
@@ -65,7 +44,7 @@ pub(crate) struct LoadedVulkan {
     pub(crate) device: Arc<Device>,
     pub(crate) graphs: Arc<ProgramGraphs>,
     /// By graph: the same with fused ops, for runs of which nobody wants the values of all nodes.
-    fused: Vec<Graph>,
+    fused: Vec<Arc<Graph>>,
     slots: Arc<Slots>,
     pub(crate) blocks: Vec<Buffer>,
     /// By graph, in the graph's order.
@@ -73,6 +52,8 @@ pub(crate) struct LoadedVulkan {
     plans: Mutex<HashMap<PlanKey, Arc<Planned>>>,
     workspace: Mutex<Workspace>,
     pub(crate) limits: Limits,
+    /// Those of the device that its kernels may use.
+    pub(crate) features: Features,
     constant_bytes: u64,
 }
 
@@ -121,13 +102,18 @@ impl LoadedVulkan {
             let mut fused = graph.module.main.clone();
             let made = fuse(&mut fused);
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
-            fused
+            Arc::new(fused)
         });
         let fused = fused.collect();
         let (blocks, constant_bytes) = uploads.finish()?;
         tracing::info!(constant_bytes, device = device.adapter.name, "constants are on the device");
         let workspace = Mutex::new(Workspace::new(&device)?);
         let limits = options.limits.clone();
+        let mut features = device.adapter.features;
+        // Halves and bytes are further from the program's own numbers than it allows.
+        if options.precision == Precision::Exact {
+            (features.matrices, features.dots) = (0, false);
+        }
         let plans = Mutex::default();
         Ok(LoadedVulkan {
             device,
@@ -139,8 +125,43 @@ impl LoadedVulkan {
             plans,
             workspace,
             limits,
+            features,
             constant_bytes,
         })
+    }
+
+    /// One call, handed over; unless it may be `late`, it is waited for.
+    fn submit_one(&self, id: GraphId, call: &mut Call<'_>, late: bool) -> Result<Option<Arc<Outcome>>> {
+        let state = call.state.as_any_mut().downcast_mut::<VulkanState>();
+        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
+        call.outputs.clear();
+        let mut attempt = Attempt { state, succeeded: false };
+        let Some(graph) = self.graphs.graphs.get(id.0) else {
+            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
+        };
+        attempt.state.check()?;
+        check_arguments(&graph.module.main, call.inputs)?;
+        call.control.check()?;
+        let is_fused = !call.control.traces_values();
+        let ran = match is_fused {
+            true => Ran::Fused(self.fused[id.0].clone()),
+            false => Ran::Plain(graph.module.clone()),
+        };
+        let planned = self.plan((id.0, is_fused), ran.graph(), call.inputs)?;
+        let mut space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = Run::new(self, &mut space, attempt.state, (id, ran, planned), call.control);
+        let Gives { values, outcome } = run.all(call.inputs)?;
+        drop(space);
+        if let Some(outcome) = &outcome {
+            if late {
+                attempt.state.follows(outcome.clone());
+            } else {
+                outcome.wait()?;
+            }
+        }
+        *call.outputs = values;
+        attempt.succeeded = true;
+        Ok(outcome)
     }
 
     /// The plan of a graph for inputs of these shapes.
@@ -251,25 +272,31 @@ impl Loaded for LoadedVulkan {
         control: &RunControl,
         outputs: &mut Vec<Value>,
     ) -> Result<()> {
-        let state = state.as_any_mut().downcast_mut::<VulkanState>();
-        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
-        outputs.clear();
-        let mut attempt = Attempt { state, succeeded: false };
-        let Some(graph) = self.graphs.graphs.get(id.0) else {
-            return Err(Error::Invalid(format!("there is no graph {}", id.0)));
-        };
-        let main = &graph.module.main;
-        attempt.state.check()?;
-        check_arguments(main, inputs)?;
-        control.check()?;
-        let is_fused = !control.traces_values();
-        let main = if is_fused { &self.fused[id.0] } else { main };
-        let planned = self.plan((id.0, is_fused), main, inputs)?;
-        let mut space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut run = Run::new(self, &mut space, attempt.state, (id, main), control);
-        *outputs = run.all(&planned, inputs)?;
-        attempt.succeeded = true;
+        let mut call = Call { state, inputs, outputs, control, result: Ok(()) };
+        let Some(outcome) = self.submit_one(id, &mut call, false)? else { return Ok(()) };
+        // What is small is read once and for all, so that its memory serves the next run; of scores perhaps only the greatest is
+        // wanted.
+        for output in call.outputs.iter_mut() {
+            if let Value::Device(tensor) = output
+                && tensor.as_any().downcast_ref::<Kept>().is_none_or(Kept::is_read_at_once)
+            {
+                *output = Value::Tensor(tensor.to_host()?);
+            }
+        }
+        drop(outcome);
         Ok(())
+    }
+
+    /// Lanes are handed over one after the other, and computed so; nobody waits for any of them.
+    fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for (lane, call) in calls.iter_mut().enumerate() {
+            match self.submit_one(graph, call, true) {
+                Ok(outcome) => outcomes.extend(outcome.map(|outcome| (lane, outcome))),
+                Err(error) => call.result = Err(error),
+            }
+        }
+        Ok(if outcomes.is_empty() { Ticket::done() } else { Ticket::late(Box::new(Outcomes(outcomes))) })
     }
 
     fn memory(&self) -> MemoryReport {

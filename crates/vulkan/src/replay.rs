@@ -15,9 +15,10 @@ pub(crate) struct Replay {
     pub(crate) varies: Vec<bool>,
     pub(crate) groups: Vec<u32>,
     pub(crate) recording: Recording,
-    /// The memory that its commands name: where another has taken its place, it is of no use.
-    pub(crate) memory: Vec<(Region, u64)>,
+    /// The memory that its commands name, and where each region begins in it: where another has taken its place, it is of no use.
+    pub(crate) memory: Vec<(Region, u64, u64)>,
     pub(crate) outputs: Vec<Datum>,
+    pub(crate) greatest: Option<(usize, usize)>,
     /// What its steps were charged.
     pub(crate) work: u64,
 }

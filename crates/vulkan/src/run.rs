@@ -2,20 +2,26 @@
 //! of an earlier run are replayed with new parameters.
 
 use crate::counts::Counts;
-use crate::ffi::{ALIGNMENT, Binding, Bound, Buffer, Purpose, Recording, Saved};
-use crate::loaded::{LoadedVulkan, Workspace};
+use crate::ffi::{Bound, Buffer, Purpose, Recording, Saved};
+use crate::loaded::LoadedVulkan;
+use crate::outcome::{Kept, Outcome, Ran, at_node};
 use crate::replay::Replay;
 use crate::state::VulkanState;
-use pteron_gpu::{Datum, Dispatch, Given, Pause, Planned, Region, View, Walk, WalkError};
-use pteron_ir::text::Printer;
-use pteron_ir::{Graph, Node};
+use crate::workspace::{Outputs, Slot, Workspace};
+use pteron_gpu::{Datum, Dispatch, Finished, Given, Pause, Planned, REPORT_WORDS, Region, Walk, WalkError};
+use pteron_ir::Node;
 use pteron_plan::{Access, barriers};
 use pteron_runtime::backend::{GraphId, RunControl, Step};
 use pteron_runtime::reference::{extent, work};
-use pteron_runtime::{Error, KernelError, NodeError, Result, Value};
+use pteron_runtime::{Error, Result, Value};
 use pteron_tensor::{HostTensor, Scalar};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+mod places;
+
+use places::Lies;
+pub(crate) use places::first_element;
 
 /// Words between the parameters of two kernels, so that each begins in a line of its own.
 const PARAM_WORDS: usize = 16;
@@ -28,8 +34,15 @@ pub(crate) struct Run<'a> {
     space: &'a mut Workspace,
     state: &'a mut VulkanState,
     id: GraphId,
-    graph: &'a Graph,
+    planned: Arc<Planned>,
+    ran: Ran,
     control: &'a RunControl,
+    /// The slot that it runs in.
+    slot: usize,
+    /// By input: where it lies.
+    given: Vec<Option<Lies>>,
+    /// What was handed over last.
+    outcome: Option<Arc<Outcome>>,
     /// Whether it changes buffers of the session.
     changes_buffers: bool,
     /// What its steps were charged.
@@ -42,8 +55,16 @@ pub(crate) struct Run<'a> {
     counts: Counts,
 }
 
-/// Dispatches that ran.
-struct Ran {
+/// What a run gives.
+pub(crate) struct Gives {
+    /// Tensors of it stay on the device.
+    pub(crate) values: Vec<Value>,
+    /// What is to be waited for.
+    pub(crate) outcome: Option<Arc<Outcome>>,
+}
+
+/// Dispatches that were handed over.
+struct HandedOver {
     dispatches: Vec<Dispatch>,
     /// Of their parameters, in words.
     offsets: Vec<u32>,
@@ -73,39 +94,28 @@ fn no_cache() -> Error {
     )
 }
 
-/// The first element of a tensor of integers.
-pub(crate) fn first_element(tensor: &HostTensor) -> Option<i64> {
-    let bytes = tensor.bytes();
-    Some(match tensor.dtype() {
-        pteron_tensor::DType::I64 => *tensor.as_slice::<i64>().ok()?.first()?,
-        pteron_tensor::DType::I32 => (*tensor.as_slice::<i32>().ok()?.first()?).into(),
-        pteron_tensor::DType::U32 => (*tensor.as_slice::<u32>().ok()?.first()?).into(),
-        pteron_tensor::DType::I16 => (*tensor.as_slice::<i16>().ok()?.first()?).into(),
-        pteron_tensor::DType::U16 => (*tensor.as_slice::<u16>().ok()?.first()?).into(),
-        pteron_tensor::DType::U8 => (*bytes.first()?).into(),
-        pteron_tensor::DType::I8 => (*tensor.as_slice::<i8>().ok()?.first()?).into(),
-        pteron_tensor::DType::Bool => i64::from(*bytes.first()? != 0),
-        _ => return None,
-    })
-}
-
 impl<'a> Run<'a> {
     pub(crate) fn new(
         program: &'a LoadedVulkan,
         space: &'a mut Workspace,
         state: &'a mut VulkanState,
-        (id, graph): (GraphId, &'a Graph),
+        (id, ran, planned): (GraphId, Ran, Arc<Planned>),
         control: &'a RunControl,
     ) -> Run<'a> {
         let (changes_buffers, work, counts) = Default::default();
         let (began, before, waited) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        let (slot, given, outcome) = Default::default();
         Run {
             program,
             space,
             state,
             id,
-            graph,
+            planned,
+            ran,
             control,
+            slot,
+            given,
+            outcome,
             changes_buffers,
             work,
             began,
@@ -115,39 +125,59 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs the whole graph; what it gives.
-    pub(crate) fn all(&mut self, planned: &Arc<Planned>, inputs: &[Value]) -> Result<Vec<Value>> {
+    /// Hands the whole graph over; what it gives. All but its last part has run when this returns.
+    pub(crate) fn all(&mut self, inputs: &[Value]) -> Result<Gives> {
+        let (state, planned) = (&*self.state, &self.planned);
+        let knows = |slot: &Slot| state.knows(planned, slot.outputs.buffer.id());
+        self.slot = self.space.slot(&self.program.device, knows)?;
         let given = self.inputs(inputs)?;
-        self.changes_buffers = planned.plan.changed.contains(&true);
-        self.space.faults.write(0, &[0; 12])?;
+        self.changes_buffers = self.planned.plan.changed.contains(&true);
+        self.slot().report.write_landed(0, &[0; REPORT_WORDS * 4])?;
         let traced = self.control.trace.is_some();
-        let known = if traced { None } else { self.state.take_replay(planned) };
+        let known = if traced { None } else { self.known() };
         let values = match known {
-            None => self.walked(planned, &given, traced, &[])?,
+            None => self.walked(&given, traced, &[])?,
             Some(mut replay) => {
                 if self.replayed(&mut replay, &given)? {
-                    let values = self.outputs(&replay.outputs)?;
+                    let values = self.outputs(&replay.outputs, replay.greatest)?;
                     self.state.put_replay(replay);
                     values
                 } else {
                     let Replay { varies, .. } = replay;
-                    self.walked(planned, &given, traced, &varies)?
+                    self.walked(&given, traced, &varies)?
                 }
             }
         };
         let host = self.began.elapsed().saturating_sub(self.waited);
         tracing::trace!(?host, before = ?self.before, waited = ?self.waited, "a call");
         self.program.device.count(Counts { runs: 1, host, ..self.counts });
-        Ok(values)
+        Ok(Gives { values, outcome: self.outcome.take() })
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.space.slots[self.slot]
+    }
+
+    /// What was recorded for this plan over the memory of this slot and these inputs.
+    fn known(&mut self) -> Option<Replay> {
+        let planned = self.planned.clone();
+        let at = self.state.replays().iter().position(|replay| {
+            let mut own = replay
+                .memory
+                .iter()
+                .filter(|(region, ..)| matches!(region, Region::Input(_) | Region::Outputs | Region::Faults));
+            Arc::ptr_eq(&replay.planned, &planned) && own.all(|memory| self.is_there(memory))
+        })?;
+        Some(self.state.take_replay(at))
     }
 
     /// Runs what a call before has recorded, with what its numbers change; false where more than numbers would change.
     fn replayed(&mut self, replay: &mut Replay, given: &[Given]) -> Result<bool> {
-        let Replay { planned, lowered, dispatches, offsets, recording, varies, groups, .. } = replay;
+        let Replay { lowered, dispatches, offsets, recording, varies, groups, .. } = replay;
         let cache = &mut self.state.cache;
         let mut is_fixed = true;
         let same = lowered.replay::<Halt>(
-            (self.graph, planned),
+            (self.ran.graph(), &self.planned),
             given,
             dispatches,
             |written| match cache {
@@ -157,6 +187,7 @@ impl<'a> Run<'a> {
             |at, dispatch| {
                 // Grids that turn out to change are read by the device from then on.
                 is_fixed &= varies[at] || groups[at] == dispatch.groups;
+                is_fixed &= !dispatch.kernel.is_pushed();
                 varies[at] |= groups[at] != dispatch.groups;
                 let mut words = dispatch.grid().to_vec();
                 words.extend(&dispatch.params);
@@ -170,9 +201,8 @@ impl<'a> Run<'a> {
             Ok(false) | Err(Halt::Walk) => return Ok(false),
             Err(Halt::Run(error)) => return Err(error),
         }
-        let is_there =
-            |&(region, id): &(Region, u64)| self.memory(region).is_some_and(|(held, _)| held.id() == id);
-        if !replay.memory.iter().all(is_there) || self.saving()? != replay.recording.saved() {
+        let is_there = replay.memory.iter().all(|memory| self.is_there(memory));
+        if !is_there || self.saving()? != replay.recording.saved() {
             return Ok(false);
         }
         self.control.charge(replay.work)?;
@@ -180,7 +210,6 @@ impl<'a> Run<'a> {
         self.submit(&mut replay.recording)?;
         self.counts.replayed += 1;
         self.counts.dispatches += replay.dispatches.len() as u64;
-        self.faults(&replay.dispatches, |step| replay.planned.node(step).cloned())?;
         Ok(true)
     }
 
@@ -189,25 +218,32 @@ impl<'a> Run<'a> {
         if self.changes_buffers { self.state.saving(&self.program.device) } else { Ok(None) }
     }
 
+    /// Hands commands over.
     fn submit(&mut self, recording: &mut Recording) -> Result<()> {
-        let began = Instant::now();
-        self.before = began.duration_since(self.began);
-        let ran = recording.run().map_err(Error::from);
-        self.waited += began.elapsed();
+        self.before = self.began.elapsed();
+        let flight = recording.submit(&self.slot().report).map_err(Error::from);
         if recording.saved().is_some() {
-            self.state.saved(&ran);
+            self.state.saved(flight.as_ref().err());
         }
-        ran
+        let flight = flight?;
+        self.space.slots[self.slot].flight = Some(flight.clone());
+        let (planned, ran) = (self.planned.clone(), self.ran.clone());
+        let (graphs, id) = (self.program.graphs.clone(), self.id);
+        self.outcome = Some(Arc::new(Outcome { flight, planned, ran, graphs, id }));
+        Ok(())
+    }
+
+    /// Waits for what was handed over last.
+    fn land(&mut self) -> Result<()> {
+        let Some(outcome) = self.outcome.take() else { return Ok(()) };
+        let began = Instant::now();
+        let told = outcome.wait();
+        self.waited += began.elapsed();
+        told.map(drop)
     }
 
     /// Walks over all steps; `varies` says of which dispatches the grids change from call to call, as far as that is known.
-    fn walked(
-        &mut self,
-        planned: &Arc<Planned>,
-        given: &[Given],
-        traced: bool,
-        varies: &[bool],
-    ) -> Result<Vec<Value>> {
+    fn walked(&mut self, given: &[Given], traced: bool, varies: &[bool]) -> Result<Vec<Value>> {
         let constants: Vec<Given> =
             self.program.constants[self.id.0].iter().map(|placed| placed.given.clone()).collect();
         let slots = self.state.slots.clone();
@@ -220,8 +256,9 @@ impl<'a> Run<'a> {
                 first: None,
             })
             .collect();
-        let features = self.program.device.adapter.features;
-        let planned_graph = (self.graph, &**planned);
+        let features = self.program.features;
+        let (ran, planned) = (self.ran.clone(), self.planned.clone());
+        let planned_graph = (ran.graph(), &*planned);
         let mut walk = Walk::new(planned_graph, given, &constants, &buffers, (features, traced))
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let mut charged = 0;
@@ -250,24 +287,20 @@ impl<'a> Run<'a> {
             }
         }
         let finished = walk.finish(self.program.limits.tensor_bytes);
-        let (outputs, bytes) = finished.map_err(|error| self.at_node(None, error))?;
-        if bytes as u64 > self.space.outputs.bytes {
-            self.space.outputs = Buffer::new(
-                &self.program.device,
-                (bytes as u64).next_power_of_two(),
-                Purpose::Readback,
-                "outputs",
-            )?;
+        let Finished { outputs, bytes, greatest } = finished.map_err(|error| self.at_node(None, error))?;
+        if bytes as u64 > self.slot().outputs.buffer.bytes {
+            let larger = Outputs::new(&self.program.device, (bytes as u64).next_power_of_two())?;
+            self.space.slots[self.slot].outputs = Arc::new(larger);
         }
         let known = (!walk.has_read()).then_some(varies);
         let ran = self.dispatched(&mut walk, known)?;
-        let values = self.outputs(&outputs)?;
-        if let Some(Ran { dispatches, offsets, varies, recording }) = ran {
+        let values = self.outputs(&outputs, greatest)?;
+        if let Some(HandedOver { dispatches, offsets, varies, recording }) = ran {
             match walk.into_lowered(&dispatches) {
                 Some(lowered) => {
                     let memory = self.memory_of(&dispatches);
                     let groups = dispatches.iter().map(|dispatch| dispatch.groups).collect();
-                    let (planned, work) = (planned.clone(), self.work);
+                    let work = self.work;
                     self.state.put_replay(Replay {
                         planned,
                         lowered,
@@ -278,6 +311,7 @@ impl<'a> Run<'a> {
                         recording,
                         memory,
                         outputs,
+                        greatest,
                         work,
                     });
                 }
@@ -287,66 +321,24 @@ impl<'a> Run<'a> {
         Ok(values)
     }
 
-    /// What lies in the region of outputs.
-    fn outputs(&self, outputs: &[Datum]) -> Result<Vec<Value>> {
-        let values = outputs.iter().map(|datum| match datum {
+    /// What lies in the region of outputs, or will.
+    fn outputs(&self, outputs: &[Datum], greatest: Option<(usize, usize)>) -> Result<Vec<Value>> {
+        let values = outputs.iter().enumerate().map(|(at, datum)| match datum {
             Datum::Number(Scalar::Int(number)) => Ok(Value::Int(*number)),
             Datum::Number(Scalar::Float(number)) => Ok(Value::Float(*number)),
             Datum::Number(Scalar::Bool(truth)) => Ok(Value::Bool(*truth)),
             Datum::Tensor(view) => {
-                let mut tensor = HostTensor::zeros(view.dtype, view.sizes().to_vec())?;
-                self.space.outputs.read(view.offset as u64, tensor.bytes_mut())?;
-                Ok(Value::Tensor(tensor))
+                let (outputs, ty) = (self.slot().outputs.clone(), (view.dtype, view.sizes().to_vec()));
+                let Some(outcome) = self.outcome.clone() else {
+                    // Nothing was computed: it has no element.
+                    return Ok(Value::Tensor(HostTensor::zeros(ty.0, ty.1)?));
+                };
+                let greatest = greatest.filter(|(output, _)| *output == at).map(|(_, offset)| offset as u64);
+                let kept = Kept::new((outputs, outcome), view.offset as u64, ty, greatest);
+                Ok(Value::Device(Arc::new(kept)))
             }
         });
         values.collect()
-    }
-
-    /// The memory that dispatches see, but for constants, which stay where they are.
-    fn memory_of(&self, dispatches: &[Dispatch]) -> Vec<(Region, u64)> {
-        let mut memory: Vec<(Region, u64)> = Vec::new();
-        for region in dispatches.iter().flat_map(|dispatch| &dispatch.operands).map(|operand| operand.region)
-        {
-            let is_new =
-                !matches!(region, Region::Constant(_)) && memory.iter().all(|(seen, _)| *seen != region);
-            if let (true, Some((held, _))) = (is_new, self.memory(region)) {
-                memory.push((region, held.id()));
-            }
-        }
-        memory
-    }
-
-    /// Writes inputs one behind the other.
-    fn inputs(&mut self, inputs: &[Value]) -> Result<Vec<Given>> {
-        let mut given = Vec::with_capacity(inputs.len());
-        let mut tensors = Vec::new();
-        let mut end = 0usize;
-        for value in inputs {
-            if let Some(number) = value.as_scalar() {
-                given.push(Given::Number(number));
-                continue;
-            }
-            let Some(tensor) = value.to_tensor()? else {
-                return Err(Error::Invalid(format!("{} as input", value.describe())));
-            };
-            given.push(Given::Tensor {
-                dtype: tensor.dtype(),
-                sizes: tensor.shape().to_vec(),
-                offset: end,
-                first: first_element(&tensor),
-            });
-            let offset = end;
-            end = (end + tensor.bytes().len()).next_multiple_of(ALIGNMENT as usize);
-            tensors.push((offset, tensor));
-        }
-        if end as u64 > self.space.inputs.bytes {
-            let bytes = (end as u64).next_power_of_two();
-            self.space.inputs = Buffer::new(&self.program.device, bytes, Purpose::Upload, "inputs")?;
-        }
-        for (offset, tensor) in tensors {
-            self.space.inputs.write(offset as u64, tensor.bytes())?;
-        }
-        Ok(given)
     }
 
     /// Takes the work of steps off the run's budget, before any of it is done.
@@ -369,12 +361,13 @@ impl<'a> Run<'a> {
     fn flush(&mut self, walk: &mut Walk<'_>) -> Result<()> {
         if let Some(ran) = self.dispatched(walk, None)? {
             self.state.put_recording(ran.recording);
+            self.land()?;
         }
         Ok(())
     }
 
     /// The same; what was run.
-    fn dispatched(&mut self, walk: &mut Walk<'_>, varies: Option<&[bool]>) -> Result<Option<Ran>> {
+    fn dispatched(&mut self, walk: &mut Walk<'_>, varies: Option<&[bool]>) -> Result<Option<HandedOver>> {
         let dispatches = walk.take();
         if dispatches.is_empty() {
             return Ok(None);
@@ -414,14 +407,15 @@ impl<'a> Run<'a> {
                 dispatch.operands.iter().map(|operand| self.binding(operand.region, operand.base as u64));
             let bindings = bindings.collect::<Result<Vec<_>>>()?;
             let grid = (!varies).then_some(dispatch.grid());
-            bound.push(Bound { kernel: dispatch.kernel.clone(), bindings, grid, params, waits });
+            let pushed = if dispatch.kernel.is_pushed() { dispatch.params.clone() } else { Vec::new() };
+            bound.push(Bound { kernel: dispatch.kernel.clone(), bindings, grid, params, pushed, waits });
         }
         let offsets = bound.iter().map(|bound| bound.params).collect();
         let saved = self.saving()?;
         let device = &self.program.device;
         let known = self.state.take_recording(|recording| recording.is_of(&bound, saved));
         let mut recording = match known {
-            Some(recording) => {
+            Some(mut recording) => {
                 recording.set(0, &words)?;
                 recording
             }
@@ -436,104 +430,7 @@ impl<'a> Run<'a> {
         };
         self.submit(&mut recording)?;
         self.counts.dispatches += dispatches.len() as u64;
-        self.faults(&dispatches, |step| walk.node(step).cloned())?;
-        Ok(Some(Ran { dispatches, offsets, varies, recording }))
-    }
-
-    /// An error where a kernel met an index outside its axis.
-    fn faults(&self, dispatches: &[Dispatch], node: impl Fn(usize) -> Option<Arc<Node>>) -> Result<()> {
-        if !dispatches
-            .iter()
-            .any(|dispatch| dispatch.operands.iter().any(|operand| operand.region == Region::Faults))
-        {
-            return Ok(());
-        }
-        let mut bytes = [0; 12];
-        self.space.faults.read(0, &mut bytes)?;
-        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        match word(0).checked_sub(1) {
-            None => Ok(()),
-            Some(step) => {
-                let error = KernelError::Index { index: (word(4) as i32).into(), size: word(8) as usize };
-                Err(self.with_place(node(step as usize).as_ref(), NodeError::Kernel(error)))
-            }
-        }
-    }
-
-    /// What a kernel sees of a region from a byte on.
-    fn binding(&self, region: Region, base: u64) -> Result<Binding> {
-        let most = self.program.device.adapter.features.max_binding;
-        let of = |buffer: &Buffer, offset: u64, bytes: u64| {
-            let left = bytes.next_multiple_of(4).saturating_sub(base).max(4).min(most);
-            buffer.binding(offset + base, left)
-        };
-        let missing = || Error::Invalid("a kernel is bound to memory that is not there".into());
-        Ok(match region {
-            Region::Arena => of(&self.space.arena, 0, self.space.arena.bytes),
-            Region::Inputs => of(&self.space.inputs, 0, self.space.inputs.bytes),
-            Region::Outputs => of(&self.space.outputs, 0, self.space.outputs.bytes),
-            Region::Faults => of(&self.space.faults, 0, 12),
-            Region::Constant(number) => {
-                let placed = self.program.constants[self.id.0].get(number).ok_or_else(missing)?;
-                of(&self.program.blocks[placed.block], placed.offset, placed.bytes)
-            }
-            Region::Buffer(number) => {
-                let slot = self.state.slots.by_graph[self.id.0].get(number).ok_or_else(missing)?;
-                of(self.state.buffers.as_ref().ok_or_else(missing)?, slot.offset, slot.bytes)
-            }
-            Region::Cache(part) => {
-                let part =
-                    self.state.cache.as_ref().and_then(|cache| cache.part(part)).ok_or_else(missing)?;
-                of(part, 0, part.bytes)
-            }
-        })
-    }
-
-    /// The memory of a region, and where the region begins in it.
-    fn memory(&self, region: Region) -> Option<(&Buffer, u64)> {
-        Some(match region {
-            Region::Arena => (&self.space.arena, 0),
-            Region::Inputs => (&self.space.inputs, 0),
-            Region::Outputs => (&self.space.outputs, 0),
-            Region::Faults => (&self.space.faults, 0),
-            Region::Constant(number) => {
-                let placed = self.program.constants[self.id.0].get(number)?;
-                (&self.program.blocks[placed.block], placed.offset)
-            }
-            Region::Buffer(number) => {
-                let slot = self.state.slots.by_graph[self.id.0].get(number)?;
-                (self.state.buffers.as_ref()?, slot.offset)
-            }
-            Region::Cache(part) => (self.state.cache.as_ref()?.part(part)?, 0),
-        })
-    }
-
-    /// A view's elements on the host, read one row-major run after the other.
-    fn fetch(&self, view: &View, _: &Walk<'_>) -> Result<HostTensor> {
-        let mut tensor = HostTensor::zeros(view.dtype, view.sizes().to_vec())?;
-        let Some((buffer, start)) = self.memory(view.region) else {
-            return Err(Error::Invalid("a value is read from memory that is not there".into()));
-        };
-        let size = view.dtype.size();
-        if view.layout.is_row_major() {
-            buffer.read(start + view.offset as u64, tensor.bytes_mut())?;
-            return Ok(tensor);
-        }
-        let mut index = vec![0usize; view.sizes().len()];
-        for element in tensor.bytes_mut().chunks_exact_mut(size) {
-            let steps = index.iter().zip(view.layout.strides());
-            let moved: isize = steps.map(|(&at, &stride)| at as isize * stride).sum();
-            let at = view.offset.saturating_add_signed(moved * size as isize);
-            buffer.read(start + at as u64, element)?;
-            for axis in (0..index.len()).rev() {
-                index[axis] += 1;
-                if index[axis] < view.sizes()[axis] {
-                    break;
-                }
-                index[axis] = 0;
-            }
-        }
-        Ok(tensor)
+        Ok(Some(HandedOver { dispatches, offsets, varies, recording }))
     }
 
     /// Tells a listener of a step.
@@ -554,29 +451,8 @@ impl<'a> Run<'a> {
 
     /// The same error, with the op and its place.
     fn at_node(&self, node: Option<&Arc<Node>>, error: WalkError) -> Error {
-        let source = match error {
-            WalkError::Rule(error) => NodeError::Rule(error),
-            WalkError::Large(found) => {
-                let allowed =
-                    self.program.limits.tensor_bytes.min(self.program.device.adapter.features.max_binding);
-                return Error::Limit { what: "a result", limit: "tensor_bytes", found, allowed };
-            }
-            WalkError::Invalid(problem) => NodeError::Kernel(KernelError::Invalid(problem)),
-        };
-        self.with_place(node, source)
-    }
-
-    fn with_place(&self, node: Option<&Arc<Node>>, source: NodeError) -> Error {
-        let Some(node) = node else { return Error::Invalid(source.to_string()) };
-        let mut operands = Vec::new();
-        node.for_each_operand(|value| operands.push(format!("%{}", value.0)));
-        let operands = if operands.is_empty() { "nothing".to_owned() } else { operands.join(", ") };
-        let op = Printer::new(self.graph).node(node).to_string();
-        let place = match node.place {
-            Some(place) => format!("chain {} #{}", place.chain, place.index),
-            None => "made by lift".to_owned(),
-        };
-        Error::Node { op, place, operands, source: Box::new(source) }
+        let most = self.program.limits.tensor_bytes.min(self.program.device.adapter.features.max_binding);
+        at_node(self.ran.graph(), node, error, most)
     }
 }
 

@@ -3,8 +3,9 @@
 
 use crate::cache::{CacheSnapshot, DeviceCache};
 use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Recording, Saved};
+use crate::outcome::Outcome;
 use crate::replay::Replay;
-use pteron_gpu::Planned;
+use pteron_gpu::{Planned, Region};
 use pteron_ir::Type;
 use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State};
 use pteron_runtime::{CacheSpec, Error, Result};
@@ -77,6 +78,10 @@ pub(crate) struct VulkanState {
     recordings: Vec<Recording>,
     /// Runs that are replayed, by plan, the latest last.
     replays: Vec<Replay>,
+    /// Runs since the last commit that were handed over.
+    pending: Vec<Arc<Outcome>>,
+    /// Those before it that may still be under way, or have failed.
+    under_way: Vec<Arc<Outcome>>,
     /// Set when what was there cannot be had back.
     gone: Option<String>,
 }
@@ -117,6 +122,8 @@ impl VulkanState {
             cache: cache.map(|spec| DeviceCache::new(device, spec)),
             recordings: Vec::new(),
             replays: Vec::new(),
+            pending: Vec::new(),
+            under_way: Vec::new(),
             gone: None,
         })
     }
@@ -128,7 +135,15 @@ impl VulkanState {
 
     /// An error where it is gone.
     pub(crate) fn check(&self) -> Result<()> {
+        if let Some(error) = self.under_way.iter().find_map(|outcome| outcome.known_fault()) {
+            return Err(Error::Invalid(format!("the session is gone: {error}")));
+        }
         self.gone.as_ref().map_or(Ok(()), |reason| Err(Error::Invalid(reason.clone())))
+    }
+
+    /// Goes on from what a run will have made.
+    pub(crate) fn follows(&mut self, outcome: Arc<Outcome>) {
+        self.pending.push(outcome);
     }
 
     /// The copy that a run which changes buffers begins with; `None` where what they held is kept already.
@@ -141,10 +156,10 @@ impl VulkanState {
         Ok(self.backup.as_ref().map(|backup| Saved::new(buffers, backup)))
     }
 
-    /// Notes that such a copy was submitted, and what followed it.
-    pub(crate) fn saved(&mut self, ran: &Result<()>) {
+    /// Notes that such a copy was submitted, or could not be.
+    pub(crate) fn saved(&mut self, failed: Option<&Error>) {
         self.is_changed = true;
-        if let Err(error) = ran {
+        if let Some(error) = failed {
             // Whether the copy was made is not known.
             self.gone = Some(format!("the session is gone: {error}"));
         }
@@ -156,10 +171,21 @@ impl VulkanState {
         Some(self.recordings.remove(at))
     }
 
-    /// Takes the replay of a plan out of the list.
-    pub(crate) fn take_replay(&mut self, planned: &Arc<Planned>) -> Option<Replay> {
-        let at = self.replays.iter().position(|replay| Arc::ptr_eq(&replay.planned, planned))?;
-        Some(self.replays.remove(at))
+    /// Runs that are replayed.
+    pub(crate) fn replays(&self) -> &[Replay] {
+        &self.replays
+    }
+
+    /// Takes one of them out of the list.
+    pub(crate) fn take_replay(&mut self, at: usize) -> Replay {
+        self.replays.remove(at)
+    }
+
+    /// Whether a run of a plan can be replayed that gives its outputs into this memory.
+    pub(crate) fn knows(&self, planned: &Arc<Planned>, outputs: u64) -> bool {
+        let is_there = |&(region, id, _): &(Region, u64, u64)| (region, id) == (Region::Outputs, outputs);
+        let mut own = self.replays.iter().filter(|replay| Arc::ptr_eq(&replay.planned, planned));
+        own.any(|replay| replay.memory.iter().any(is_there))
     }
 
     /// Puts one back as the latest.
@@ -220,6 +246,9 @@ impl State for VulkanState {
     fn commit(&mut self) -> Result<()> {
         self.check()?;
         self.is_changed = false;
+        // What ended well needs no memory.
+        self.under_way.retain(|outcome| !outcome.flight.has_landed() || outcome.known_fault().is_some());
+        self.under_way.append(&mut self.pending);
         if let Some(cache) = &mut self.cache {
             cache.commit();
         }
@@ -227,6 +256,7 @@ impl State for VulkanState {
     }
 
     fn rollback(&mut self) {
+        self.pending.clear();
         if let Some(cache) = &mut self.cache {
             cache.rollback();
         }
@@ -280,6 +310,8 @@ impl State for VulkanState {
         }
         self.is_changed = false;
         self.gone = None;
+        self.pending.clear();
+        self.under_way.clear();
         Ok(())
     }
 

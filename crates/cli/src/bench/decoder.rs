@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use pteron_llm::sampler::{Sampler, SamplerSettings};
-use pteron_llm::{Decoder, DecoderOptions, Draw, LanguageModel, LlmError, Next};
+use pteron_llm::{Decoder, DecoderOptions, LanguageModel, LlmError, Next};
 use pteron_runtime::RunControl;
 
 /// A decoder that always goes on with the most likely token.
@@ -17,9 +17,15 @@ impl Greedy {
         Ok(Greedy { decoder: Decoder::new(model, &DecoderOptions::default())?, sampler })
     }
 
-    /// Reads tokens; the one that follows them.
-    pub(crate) fn read(&mut self, tokens: &[u32], control: &RunControl) -> Result<u32, Failure> {
-        match self.decoder.read(tokens, &Draw::default(), control)? {
+    /// Reads tokens; the one that follows them. `goes_on` says whether that one is read next, so that a backend may begin with it, as
+    /// greedy answers do.
+    pub(crate) fn read(
+        &mut self,
+        tokens: &[u32],
+        goes_on: bool,
+        control: &RunControl,
+    ) -> Result<u32, Failure> {
+        match self.decoder.read_greedily(tokens, goes_on, control)? {
             Next::Token(token) => Ok(token),
             Next::Scores(scores) => Ok(self.sampler.sample(scores, &[]).map_err(LlmError::from)?),
         }

@@ -95,7 +95,7 @@ impl Bench<'_> {
         for round in 0..=plan.repeats {
             decoder.rewind(0)?;
             let start = Instant::now();
-            decoder.read(&text, &RunControl::default())?;
+            decoder.read(&text, false, &RunControl::default())?;
             if round > 0 {
                 speeds.push(plan.prompt as f64 / start.elapsed().as_secs_f64());
                 self.progress.inc(1);
@@ -152,7 +152,7 @@ impl Bench<'_> {
     pub(crate) fn at_depth(&self, depth: usize) -> Result<Greedy, Failure> {
         let mut decoder = Greedy::new(self.model)?;
         if depth > 0 {
-            decoder.read(&text(self.model, depth), &RunControl::default())?;
+            decoder.read(&text(self.model, depth), false, &RunControl::default())?;
         }
         decoder.mark()?;
         Ok(decoder)
@@ -160,8 +160,8 @@ impl Bench<'_> {
 
     fn tokens(&self, decoder: &mut Greedy, count: usize) -> Result<(), Failure> {
         let mut token = 1;
-        for _ in 0..count {
-            token = decoder.read(&[token], &RunControl::default())?;
+        for at in 1..=count {
+            token = decoder.read(&[token], at < count, &RunControl::default())?;
         }
         Ok(())
     }

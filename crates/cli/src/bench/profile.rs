@@ -93,10 +93,10 @@ pub(crate) fn profile(program: &Program, decoder: &mut Greedy, room: usize) -> R
     let tokens = TOKENS.min(room.max(1));
     let unheard = tokens / 3;
     for _ in 0..unheard {
-        token = decoder.read(&[token], &RunControl::default())?;
+        token = decoder.read(&[token], false, &RunControl::default())?;
     }
     listen(program, tokens - unheard, |control| {
-        token = decoder.read(&[token], control)?;
+        token = decoder.read(&[token], false, control)?;
         Ok(())
     })
 }

@@ -20,7 +20,7 @@ use crate::output::{Align, Json, Output, Table, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_llm::LanguageModel;
-use pteron_models::{ModelOptions, Packing};
+use pteron_models::{KvCache, ModelOptions, Packing, Position};
 use pteron_runtime::{LoadMode, Placement, Precision, Program};
 use pteron_tensor::DType;
 use serde::Serialize;
@@ -66,6 +66,10 @@ pub(crate) struct Arguments {
     /// The dtype of the shape's caches [default: that of activations]
     #[arg(long, value_enum, requires = "shape")]
     cache_dtype: Option<Activations>,
+    /// Where the shape keeps keys and values: in the session's cache, as exports do, or in buffers of the graph, as
+    /// ExecuTorch's runners want it
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "off-graph", requires = "shape")]
+    kv: Kv,
     /// Tokens of the shape's largest input
     #[arg(long, value_name = "N", default_value_t = 512, requires = "shape")]
     chunk: usize,
@@ -104,6 +108,13 @@ pub(crate) struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// `--kv`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kv {
+    InGraph,
+    OffGraph,
 }
 
 /// `--dtype`.
@@ -288,11 +299,17 @@ impl Source {
         // Whole pages of positions, so that small changes of a benchmark do not change the program.
         let context = plan.positions().next_multiple_of(256);
         let activations: DType = arguments.dtype.into();
+        let (kv, position) = match arguments.kv {
+            Kv::InGraph => (KvCache::InGraph, Position::Tensor),
+            Kv::OffGraph => (KvCache::OffGraph, Position::Number),
+        };
         let options = ModelOptions {
             activations,
             cache: arguments.cache_dtype.map_or(activations, DType::from),
             context,
             chunk: arguments.chunk.min(context),
+            kv,
+            position,
             ..ModelOptions::default()
         };
         let (path, made) = match &arguments.save {

@@ -5,8 +5,10 @@
 //! A code becomes the float `1 + code / 2^bits` by its bits alone, without a conversion; sums of activations take the ones off.
 //!
 //! Parameters: inner size, first activation and stride of rows in 16 bytes, vectors and groups of a packed row, first number that
-//! is added, first weight of the norm in 16 bytes, its epsilon, blocks of packed rows; by matrix: one behind its last block,
-//! its columns, first word of the result, first vector, first scale, first bias.
+//! is added, first weight of the norm in 16 bytes, its epsilon, rows of activations, stride of rows of what is added; by matrix: one
+//! behind its last block, its columns, first word of the result, first vector, first scale, first bias, stride of rows of the result.
+//!
+//! Groups of one block stand side by side for all rows of activations, so that the cache has its packed rows for all of them.
 
 use super::Packed;
 use super::source::{Source, encoded, float, four, param, per_vector, per_word, rounded};
@@ -35,11 +37,16 @@ pub struct Gemv {
     pub norm: Option<DType>,
     /// Whether sums run over subgroups.
     pub subgroups: bool,
+    /// Whether activations are rounded to 8 bits, each thread's own by their largest, and multiplied four at a time.
+    pub int8: bool,
 }
 
+/// The most parameters that are pushed: with where parameters begin they fill what every device has room for.
+const MOST_PUSHED: usize = 31;
+
 /// Where parameters of matrices begin, and how many each has.
-const MATRICES: u32 = 9;
-const EACH: u32 = 6;
+const MATRICES: u32 = 10;
+const EACH: u32 = 7;
 
 impl Gemv {
     /// Codes that are taken at once.
@@ -52,7 +59,7 @@ impl Gemv {
         if self.gate.is_some() { 2 * self.rows } else { self.rows }
     }
 
-    /// Statements that add what the matrices of a group's block give.
+    /// Statements that add what the matrices of a group's block give. All that a thread reads from memory is asked for first.
     fn block(&self, start: &str, matrices: std::ops::Range<u32>) -> String {
         let Packed { bits, group, .. } = self.right;
         let chunk = Gemv::chunk(bits);
@@ -60,13 +67,32 @@ impl Gemv {
         let (vectors, per) = (chunk / per_vector(self.left), per_vector(self.left) / 4);
         let mut text = format!(
             "let n0 = (block - {start}) * {rows}u;\n\
-             for (var c = thread; c < {count}; c += {threads}u) {{\nlet x_at = x_first + c * {vectors}u;\n",
+             for (var c = thread; c < {count}; c += {threads}u) {{\nlet x_at = x_first + c * {vectors}u;\n\
+             let g = c * {chunk}u / {group}u;\n",
             rows = self.rows,
             count = param(3),
             threads = self.threads,
         );
         for vector in 0..vectors {
             text += &format!("let xs{vector} = x[x_at + {vector}u];\n");
+        }
+        for (place, matrix) in matrices.enumerate() {
+            let own = MATRICES + EACH * matrix;
+            for row in 0..self.rows {
+                text += &format!(
+                    "let n_{at} = min(n0 + {row}u, {columns} - 1u);\nlet q{at} = w{matrix}[{first} + n_{at} * {count} + c];\n\
+                     let s{at} = n_{at} * {groups} + g;\n\
+                     let scale{at} = load_scales{matrix}({scales} + s{at});\n\
+                     let bias{at} = load_biases{matrix}({biases} + s{at});\n",
+                    columns = param(own + 1),
+                    first = param(own + 3),
+                    count = param(3),
+                    groups = param(4),
+                    scales = param(own + 4),
+                    biases = param(own + 5),
+                    at = place as u32 * self.rows + row,
+                );
+            }
         }
         for at in 0..fours {
             let value = four(self.left, &format!("xs{}", at / per), at % per);
@@ -90,51 +116,106 @@ impl Gemv {
             }
         }
         let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
-        text += &format!(
-            "let total = dot({}, vec4<f32>(1.0));\nlet g = c * {chunk}u / {group}u;\n",
-            all.join(" + ")
-        );
+        text += &format!("let total = dot({}, vec4<f32>(1.0));\n", all.join(" + "));
+        text += &if self.int8 { self.by_bytes(fours) } else { self.by_floats(fours) };
+        text + "}\n"
+    }
+
+    /// Statements that multiply a thread's activations with what it has read of each row.
+    fn by_floats(&self, fours: u32) -> String {
+        let bits = self.right.bits;
         let (mask, one) = ((((1u32 << bits) - 1) << (23 - bits)), 0x3f80_0000u32);
-        for (place, matrix) in matrices.enumerate() {
-            let own = MATRICES + EACH * matrix;
-            for row in 0..self.rows {
+        let mut text = String::new();
+        for row in 0..self.sums() {
+            text += "{ var dots = vec4<f32>();\n";
+            for at in 0..fours {
+                let word = ["x", "y", "z", "w"][(at * 4 * bits / 32) as usize];
+                let codes: Vec<String> = (0..4)
+                    .map(|code| {
+                        let (from, to) = ((at * 4 + code) * bits % 32, 23 - bits);
+                        match to.checked_sub(from) {
+                            Some(0) => format!("q{row}.{word}"),
+                            Some(left) => format!("(q{row}.{word} << {left}u)"),
+                            None => format!("(q{row}.{word} >> {}u)", from - to),
+                        }
+                    })
+                    .collect();
                 text += &format!(
-                    "{{ let n = min(n0 + {row}u, {columns} - 1u);\nlet q = w{matrix}[{first} + n * {count} + c];\n\
-                     var dots = vec4<f32>();\n",
-                    columns = param(own + 1),
-                    first = param(own + 3),
-                    count = param(3),
-                );
-                for at in 0..fours {
-                    let word = ["x", "y", "z", "w"][(at * 4 * bits / 32) as usize];
-                    let codes: Vec<String> = (0..4)
-                        .map(|code| {
-                            let (from, to) = ((at * 4 + code) * bits % 32, 23 - bits);
-                            match to.checked_sub(from) {
-                                Some(0) => format!("q.{word}"),
-                                Some(left) => format!("(q.{word} << {left}u)"),
-                                None => format!("(q.{word} >> {}u)", from - to),
-                            }
-                        })
-                        .collect();
-                    text += &format!(
-                        "dots = fma(bitcast<vec4<f32>>((vec4<u32>({}) & vec4<u32>({mask}u)) | vec4<u32>({one}u)), x{at}, dots);\n",
-                        codes.join(", ")
-                    );
-                }
-                text += &format!(
-                    "let s = n * {groups} + g;\n\
-                     let scale = load_scales{matrix}({scales} + s) * {factor}.0;\n\
-                     sum{at} += scale * (dot(dots, vec4<f32>(1.0)) - total) + load_biases{matrix}({biases} + s) * total; }}\n",
-                    groups = param(4),
-                    scales = param(own + 4),
-                    biases = param(own + 5),
-                    factor = 1u32 << bits,
-                    at = place as u32 * self.rows + row,
+                    "dots = fma(bitcast<vec4<f32>>((vec4<u32>({}) & vec4<u32>({mask}u)) | vec4<u32>({one}u)), x{at}, dots);\n",
+                    codes.join(", ")
                 );
             }
+            text += &format!(
+                "sum{row} += scale{row} * {factor}.0 * (dot(dots, vec4<f32>(1.0)) - total) + bias{row} * total; }}\n",
+                factor = 1u32 << bits,
+            );
         }
-        text + "}\n"
+        text
+    }
+
+    /// The same with activations of 8 bits: rounded by the last bits of a float that is far larger, packed in the order in which codes
+    /// come off their words, and multiplied four at a time.
+    fn by_bytes(&self, fours: u32) -> String {
+        let mut text = "var size = vec4<f32>();\n".to_owned();
+        for at in 0..fours {
+            text += &format!("size = max(size, abs(x{at}));\n");
+        }
+        // A sum that is no number makes everything none.
+        text += "let most = max(max(size.x, size.y), max(size.z, size.w));\n\
+                 let step = most * 0.007874015748031496 + total * 0.0;\n\
+                 let turn = select(127.0 / most, 0.0, most == 0.0);\n\
+                 let far = vec4<f32>(12582912.0);\n";
+        for at in 0..fours {
+            text += &format!(
+                "let b{at} = bitcast<vec4<u32>>(fma(x{at}, vec4<f32>(turn), far)) & vec4<u32>(255u);\n"
+            );
+        }
+        let packed = |bytes: [String; 4]| {
+            let [a, b, c, d] = bytes;
+            format!("({a} | ({b} << 8u) | ({c} << 16u) | ({d} << 24u))")
+        };
+        let is_four = self.right.bits == 4;
+        let mut parts = Vec::new();
+        for word in 0..4 {
+            let name = ["x", "y", "z", "w"][word];
+            if is_four {
+                let (one, two) = (2 * word, 2 * word + 1);
+                for (parity, [first, second]) in [["x", "z"], ["y", "w"]].into_iter().enumerate() {
+                    let bytes = [(one, first), (one, second), (two, first), (two, second)];
+                    let number = packed(bytes.map(|(at, part)| format!("b{at}.{part}")));
+                    text += &format!("let a{word}_{parity} = {number};\n");
+                    parts.push((format!("a{word}_{parity}"), format!("halves{parity}.{name}")));
+                }
+            } else {
+                let number = packed(["x", "y", "z", "w"].map(|part| format!("b{word}.{part}")));
+                text += &format!("let a{word}_0 = {number};\n");
+                parts.push((format!("a{word}_0"), format!("halves0.{name}")));
+            }
+        }
+        let ones: Vec<String> =
+            parts.iter().map(|(own, _)| format!("dot4I8Packed({own}, 0x01010101u)")).collect();
+        text += &format!("let whole = {};\n", ones.join(" + "));
+        for row in 0..self.sums() {
+            text += "{ ";
+            if is_four {
+                text += &format!(
+                    "let halves0 = q{row} & vec4<u32>(0x0f0f0f0fu);\n\
+                     let halves1 = (q{row} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);\n"
+                );
+            } else {
+                // Codes of 8 bits have no sign: they lose half of their range, and get it back behind.
+                text += &format!("let halves0 = q{row} ^ vec4<u32>(0x80808080u);\n");
+            }
+            let dots: Vec<String> =
+                parts.iter().map(|(own, codes)| format!("dot4I8Packed({codes}, {own})")).collect();
+            let lost = if is_four { "" } else { " + 128i * whole" };
+            text += &format!(
+                "let dots = {}{lost};\n\
+                 sum{row} += step * (scale{row} * f32(dots) + bias{row} * f32(whole)); }}\n",
+                dots.join(" + ")
+            );
+        }
+        text
     }
 
     /// Statements behind the sums: what a thread writes of its matrix.
@@ -144,7 +225,7 @@ impl Gemv {
         let (width, sums) = (32 / per, self.sums() + u32::from(self.norm.is_some()));
         let mut text = format!(
             "let n = (block - {start}) * {rows}u + thread * {per}u;\n\
-             if thread < {threads}u && n < {columns} {{\nvar bits = 0u;\nlet place = m * {columns} + n;\n",
+             if thread < {threads}u && n < {columns} {{\nvar bits = 0u;\n",
             rows = self.rows,
             threads = self.rows / per,
             columns = param(own + 1),
@@ -182,7 +263,7 @@ impl Gemv {
                 value = format!("{} * up{part}", rounded(self.out, &format!("({active})")));
             }
             if self.residual.is_some() {
-                value = format!("{value} + load_residual({} + place + {part}u)", param(5));
+                value = format!("{value} + load_residual({} + m * {} + n + {part}u)", param(5), param(9));
             }
             text += &format!(
                 "let value{part} = {value};\nbits |= {} << {}u;\n",
@@ -190,7 +271,7 @@ impl Gemv {
                 part * width
             );
         }
-        text + &format!("out[{} + place / {per}u] = bits;\n}}\n", param(own + 2))
+        text + &format!("out[{} + (m * {} + n) / {per}u] = bits;\n}}\n", param(own + 2), param(own + 6))
     }
 
     pub(super) fn text(&self) -> String {
@@ -219,8 +300,8 @@ impl Gemv {
              for (var i = 0u; i < givers; i++) {{ all += parts[i * {sums}u + number]; }}\nreturn all;\n}}"
         ));
         let mut body = format!(
-            "let m = group / {blocks};\nlet block = group % {blocks};\nlet x_first = {first} + m * {stride};\n",
-            blocks = param(8),
+            "let m = group % {rows};\nlet block = group / {rows};\nlet x_first = {first} + m * {stride};\n",
+            rows = param(8),
             first = param(1),
             stride = param(2),
         );
@@ -274,6 +355,14 @@ impl Gemv {
         }
         body += &each(&|matrix, start| self.written(matrix, start));
         source.main_of(self.threads, self.subgroups, &body);
-        source.finish()
+        match self.is_pushed() {
+            true => source.finish_pushed((MATRICES + EACH * self.matrices) as usize),
+            false => source.finish(),
+        }
+    }
+
+    /// Whether parameters are pushed, so that no thread waits for them: they are the same in every run.
+    pub(super) fn is_pushed(&self) -> bool {
+        (MATRICES + EACH * self.matrices) as usize <= MOST_PUSHED
     }
 }

@@ -2,11 +2,13 @@
 //! needs it. Sizes, strides and offsets are parameters, so that one kernel serves all sizes and a recorded run all positions.
 
 mod attention;
+mod cooperative;
 mod copy;
 mod decode;
 mod functions;
 mod gemm;
 mod gemv;
+mod greatest;
 mod map;
 mod matmul;
 pub(crate) mod matvec;
@@ -15,17 +17,21 @@ mod reduce;
 pub(crate) mod rope;
 mod rows;
 pub(crate) mod source;
+mod token;
 mod turn;
 
 pub(crate) use attention::MOST_FEATURES;
+pub use cooperative::Cooperative;
 pub use decode::Decode;
 pub(crate) use decode::MOST_FOURS;
 pub use gemm::Gemm;
 pub(crate) use gemm::{GEMM_STEP, GEMM_TILE};
 pub use gemv::Gemv;
+pub use greatest::Greatest;
 pub(crate) use matmul::TILE;
 pub use norm::Norm;
 pub(crate) use source::{THREADS, per_vector, per_word};
+pub use token::Token;
 pub use turn::Turn;
 
 use pteron_ir::OpKind;
@@ -143,10 +149,16 @@ pub enum Kernel {
     Gemv(Gemv),
     /// Products of many rows with packed rows, in register tiles.
     Gemm(Gemm),
+    /// The same on matrix units.
+    Cooperative(Cooperative),
+    /// Where the greatest of a row is.
+    Greatest(Greatest),
     /// RMS norms with the sum before them.
     Norm(Norm),
     /// Attention of few queries over rows of whole vectors.
     Decode(Decode),
+    /// Attention of one token, from its projections on.
+    Token(Token),
     /// Queries and keys turned, keys and values written into the cache.
     Turn(Turn),
     /// The numbers that packed rows stand for.
@@ -204,6 +216,11 @@ pub struct Packed {
 }
 
 impl Kernel {
+    /// Whether its parameters are pushed when it is recorded, so that another run with others is another recording.
+    pub fn is_pushed(&self) -> bool {
+        matches!(self, Kernel::Gemv(gemv) if gemv.is_pushed())
+    }
+
     /// Its text; the entry point is `main`.
     pub fn wgsl(&self) -> String {
         match self {
@@ -228,8 +245,11 @@ impl Kernel {
             Kernel::Matvec { left, right, out, subgroups } => matvec::text(*left, *right, *out, *subgroups),
             Kernel::Gemv(gemv) => gemv.text(),
             Kernel::Gemm(gemm) => gemm.text(),
+            Kernel::Cooperative(product) => product.text(),
+            Kernel::Greatest(greatest) => greatest.text(),
             Kernel::Norm(norm) => norm.text(),
             Kernel::Decode(decode) => decode.text(),
+            Kernel::Token(token) => token.text(),
             Kernel::Turn(turn) => turn.text(),
             Kernel::Dequantize { packed, out } => matvec::dequantize(*packed, *out),
             Kernel::Embed { packed, indices, out } => matvec::embed(*packed, *indices, *out),

@@ -93,10 +93,15 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new() -> Source {
+        Source::with("")
+    }
+
+    /// A text that begins with these words: extensions of the language.
+    pub(crate) fn with(extensions: &str) -> Source {
         let text = "struct At { base: u32 }\n\
                     var<immediate> at: At;\n\
                     @group(0) @binding(0) var<storage, read> P: array<u32>;\n";
-        Source { text: text.to_owned(), bindings: 1, body: String::new() }
+        Source { text: format!("{extensions}{text}"), bindings: 1, body: String::new() }
     }
 
     fn binding(&mut self, name: &str, access: &str, element: &str) {
@@ -167,6 +172,11 @@ impl Source {
         self.binding(name, "read", "vec4<u32>");
     }
 
+    /// The next binding: 16 bytes at a time, which are written too.
+    pub(crate) fn changes_vectors(&mut self, name: &str) {
+        self.binding(name, "read_write", "vec4<u32>");
+    }
+
     /// The next binding: 8 bytes at a time.
     pub(crate) fn reads_pairs(&mut self, name: &str) {
         self.binding(name, "read", "vec2<u32>");
@@ -194,6 +204,17 @@ impl Source {
              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) thread: u32{more}) {{\n\
              let group = id.x + id.y * {groups_x}u;\n{body}\n}}"
         );
+    }
+
+    /// The same with so many parameters pushed, in place of being read from memory.
+    pub(crate) fn finish_pushed(self, count: usize) -> String {
+        let mut text = self.finish();
+        let fields: String = (0..count).map(|number| format!(", p{number}: u32")).collect();
+        text = text.replacen("struct At { base: u32 }", &format!("struct At {{ base: u32{fields} }}"), 1);
+        for number in 0..count {
+            text = text.replace(&param(number as u32), &format!("at.p{number}"));
+        }
+        text
     }
 
     /// The whole text, with the functions that it names.

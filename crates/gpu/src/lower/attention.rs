@@ -2,8 +2,8 @@
 
 use super::{Axes, Lowering, groups};
 use crate::dispatch::View;
-use crate::kernel::{Decode, Kernel, MOST_FOURS, Turn, per_vector, per_word};
-use pteron_plan::{Access, Layout};
+use crate::kernel::{Decode, Kernel, MOST_FOURS, per_vector, per_word};
+use pteron_plan::Layout;
 use pteron_tensor::DType;
 use std::sync::Arc;
 
@@ -231,7 +231,7 @@ pub(crate) struct Turned {
 }
 
 impl Turned {
-    fn is_like(&self, other: &Turned) -> bool {
+    pub(super) fn is_like(&self, other: &Turned) -> bool {
         let place = |view: &View| (view.region, view.offset, view.dtype);
         (self.dims, self.offset, self.traditional) == (other.dims, other.offset, other.traditional)
             && self.freqs.as_ref().map(place) == other.freqs.as_ref().map(place)
@@ -248,83 +248,4 @@ pub(crate) struct Cacheable<'a> {
     /// Whether the rope of keys was emitted too.
     pub(crate) is_emitted: bool,
     pub(crate) v: Option<View>,
-}
-
-/// Turns queries and keys and writes keys and values into a cache of so many rows a head, from row `start` on of a ring of so many
-/// slots, or of none. `None` where that cannot be, and nothing is changed.
-pub(crate) fn turn(
-    on: &mut Lowering,
-    Cacheable { q, k, is_emitted, v }: &Cacheable<'_>,
-    [keys, values]: [View; 2],
-    (start, slots): (usize, usize),
-) -> Option<()> {
-    let &[1, shared, length, features] = k.x.sizes() else { return None };
-    let &[_, _, rows, _] = keys.sizes() else { return None };
-    let dtype = k.x.dtype;
-    let near = |view: &View| {
-        view.region == k.x.region && view.dtype == dtype && view.layout.strides().get(3) == Some(&1)
-    };
-    let per = per_word(dtype) as usize;
-    let q_fits = q.is_none_or(|q| {
-        let like = matches!(q.x.sizes(), &[1, _, q_length, q_features] if (q_length, q_features) == (length, features));
-        like && q.is_like(k) && near(&q.x) && q.out.region == k.x.region
-    });
-    let emitted: Vec<usize> =
-        (q.iter().map(|q| q.dispatch)).chain(is_emitted.then_some(k.dispatch)).collect();
-    let fits = !on.windowed
-        && q_fits
-        && near(&k.x)
-        && v.is_none_or(|v| near(&v) && v.sizes() == k.x.sizes())
-        && emitted.iter().all(|&at| at < on.dispatches.len())
-        && emitted.is_sorted()
-        && keys.dtype == dtype
-        && features.is_multiple_of(per);
-    // Nobody may have written over what the ropes read.
-    let mut sources = vec![k.x.storage];
-    sources.extend(q.map(|q| q.x.storage));
-    let reads = Access { reads: sources.clone(), ..Access::default() };
-    let first = emitted.first().copied().unwrap_or(on.dispatches.len());
-    let mut others = on.dispatches.iter().enumerate().skip(first);
-    if !fits || others.any(|(at, other)| !emitted.contains(&at) && other.access.holds_up(&reads)) {
-        return None;
-    }
-    for &at in emitted.iter().rev() {
-        on.dispatches.remove(at);
-    }
-    let k_words = shared * length * features / per;
-    let q_words = q.map_or(0, |q| q.x.layout.len() / per);
-    let v_words = if v.is_some() { k_words } else { 0 };
-    let (out, v) = (q.map_or(k.x, |q| q.out), v.unwrap_or(k.x));
-    let mut params = vec![
-        q_words as u32,
-        k_words as u32,
-        v_words as u32,
-        features as u32,
-        k.dims.min(features) as u32,
-        length as u32,
-        k.offset as i32 as u32,
-        k.scale.to_bits(),
-        on.first_word(&out),
-        rows as u32,
-        slots as u32,
-        start as u32,
-        k.freqs.map_or(0, |view| on.first(&view)),
-    ];
-    for view in [&q.map_or(k.x, |q| q.x), &k.x, &v] {
-        let strides = view.layout.strides();
-        params.push(on.first(view));
-        params.extend([strides[1] as i32 as u32, strides[2] as i32 as u32]);
-    }
-    params.extend(k.radians.iter().map(|radians| radians.to_bits()));
-    let kernel =
-        Kernel::Turn(Turn { dtype, freqs: k.freqs.map(|view| view.dtype), traditional: k.traditional });
-    let mut operands = vec![out, keys, values, k.x];
-    operands.extend(k.freqs);
-    sources.push(v.storage);
-    sources.extend(k.freqs.map(|view| view.storage));
-    let mut writes = vec![keys.storage, values.storage];
-    writes.extend(q.map(|q| q.out.storage));
-    let access = Access { reads: sources, writes, has_effect: false };
-    on.emit_over(kernel, &operands, access, params, groups(q_words + k_words + v_words));
-    Some(())
 }

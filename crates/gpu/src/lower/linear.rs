@@ -3,12 +3,15 @@
 use super::{Axes, Lowering, groups};
 use crate::dispatch::View;
 use crate::kernel::matvec::ROWS;
-use crate::kernel::{GEMM_STEP, GEMM_TILE, Gemm, Kernel, Packed, Right, TILE, per_word};
+use crate::kernel::{Cooperative, GEMM_STEP, GEMM_TILE, Gemm, Kernel, Packed, Right, TILE, per_word};
 use pteron_plan::Layout;
 use pteron_tensor::DType;
 
 /// Rows up to which packed rows are read once for each of them.
 pub(crate) const FEW_ROWS: usize = 8;
+
+/// Large tiles that keep a device busy: with fewer, more of them are under way when they are small.
+const MANY_TILES: usize = 128;
 
 /// A layout with axes of size 1 where a vector has none.
 fn as_matrix(view: View, is_left: bool) -> Option<View> {
@@ -208,7 +211,9 @@ fn gemm(
     if !fits {
         return false;
     }
-    let (across, down) = (columns.div_ceil(GEMM_TILE), rows.div_ceil(GEMM_TILE));
+    let units = on_matrix_units(on, rows, columns);
+    let tile = units.map_or(GEMM_TILE, Cooperative::tile);
+    let (across, down) = (columns.div_ceil(tile), rows.div_ceil(tile));
     let at_once = Gemm::words(packed.bits);
     let params = vec![
         rows as u32,
@@ -224,9 +229,28 @@ fn gemm(
         on.first(&biases),
         across as u32,
     ];
-    let kernel = Kernel::Gemm(Gemm { left: x.dtype, right: packed, out: out.dtype });
+    let (left, right, out_dtype, subgroup) = (x.dtype, packed, out.dtype, on.features.matrices);
+    let kernel = match units {
+        Some(large) => Kernel::Cooperative(Cooperative { left, right, out: out_dtype, subgroup, large }),
+        None => Kernel::Gemm(Gemm { left, right, out: out_dtype }),
+    };
     on.emit(kernel, &out, &[x, w, scales, biases], false, params, across * down);
     true
+}
+
+/// Whether a device multiplies on matrix units, and in tiles of which size.
+fn on_matrix_units(on: &Lowering, rows: usize, columns: usize) -> Option<bool> {
+    let features = &on.features;
+    let fits = |large: bool| {
+        features.matrices > 0
+            && Cooperative::threads(large, features.matrices) <= features.max_threads
+            && Cooperative::shared_bytes(large) <= features.shared_bytes
+    };
+    let tiles = columns.div_ceil(Cooperative::tile(true)) * rows.div_ceil(Cooperative::tile(true));
+    match tiles >= MANY_TILES && fits(true) {
+        true => Some(true),
+        false => fits(false).then_some(false),
+    }
 }
 
 /// Packed rows as numbers.

@@ -9,15 +9,17 @@ mod norm;
 mod products;
 mod reduce;
 mod shape;
+mod token;
 
-pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa, turn};
+pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa};
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
 pub(crate) use index::{index_copy, pick_along, pick_slices};
 pub(crate) use linear::{addmm, dequantize, embed, quantized_matmul};
 pub(crate) use norm::{is_normed_by_words, norm};
 pub(crate) use products::{Products, gemv};
-pub(crate) use reduce::{reduce, rows};
+pub(crate) use reduce::{greatest, reduce, rows};
 pub(crate) use shape::{copy, expanded, join, pad};
+pub(crate) use token::{token, turn};
 
 use crate::dispatch::{BINDING_ALIGNMENT, Dispatch, Operand, Region, View};
 use crate::features::Features;

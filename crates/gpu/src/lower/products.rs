@@ -10,6 +10,9 @@ use pteron_tensor::DType;
 /// Packed rows up to which a group takes two of them: more groups are under way then.
 const SMALL_ROWS: usize = 4096;
 
+/// Numbers of a packed row from which on a group takes more of them all the same: its threads have enough to do.
+const LONG_ROWS: usize = 4096;
+
 /// What is multiplied by what.
 #[derive(Clone)]
 pub(crate) struct Products {
@@ -93,7 +96,7 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
     let (rows, inner) = products.rows();
     let chunks = inner / Gemv::chunk(*bits) as usize;
     let all: usize = packed.iter().map(|[w, ..]| w.sizes()[0]).sum();
-    let each = if all <= SMALL_ROWS { 2 } else { 4 };
+    let each = if all <= SMALL_ROWS && inner < LONG_ROWS { 2 } else { 4 };
     let threads = match chunks {
         0..=32 => 32,
         33..=64 => 64,
@@ -109,7 +112,8 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         residual.map_or(0, |view| on.first(&view)),
         norm.map_or(0, |(weight, _)| on.first_word(&weight) / 4),
         norm.map_or(0, |(_, eps)| eps.to_bits()),
-        0,
+        rows as u32,
+        outs.first().and_then(|out| out.sizes().last()).map_or(0, |&columns| columns as u32),
     ];
     let mut blocks = 0;
     for (number, [w, scales, biases]) in packed.iter().enumerate() {
@@ -125,9 +129,9 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
             on.first_word(w) / 4,
             on.first(scales),
             on.first(biases),
+            columns as u32,
         ]);
     }
-    params[8] = blocks as u32;
     let mut operands = vec![out, *x];
     operands.extend(residual);
     operands.extend(norm.map(|(weight, _)| weight));
@@ -149,6 +153,7 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         residual: residual.map(|view| view.dtype),
         norm: norm.map(|(weight, _)| weight.dtype),
         subgroups: on.features.subgroups,
+        int8: on.features.dots,
     });
     on.emit_over(kernel, &operands, access, params, blocks * rows);
     on.product = Some((on.dispatches.len(), products));

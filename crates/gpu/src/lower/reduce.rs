@@ -2,8 +2,12 @@
 
 use super::{Axes, Lowering};
 use crate::dispatch::View;
-use crate::kernel::{Kernel, per_word};
+use crate::kernel::{Greatest, Kernel, per_word};
 use pteron_ir::OpKind;
+use pteron_tensor::DType;
+
+/// Threads that look for the greatest: a group may have more, and gains nothing.
+const MOST_THREADS: u32 = 1024;
 
 /// Folds the axes for which `is_folded` holds.
 pub(crate) fn reduce(on: &mut Lowering, out: View, x: View, kind: OpKind, folded: &[bool], divisor: f32) {
@@ -70,4 +74,20 @@ pub(crate) fn rows(
     reads.extend(bias);
     on.emit(kernel, &target, &reads, false, params, count);
     on.settle(target, out);
+}
+
+/// Where the greatest of a row of so many numbers is that begins at a byte of `x`'s region, as a number of 64 bits in `out`, and in
+/// the run's report; false where parts are not whole, and nothing is emitted.
+pub(crate) fn greatest(on: &mut Lowering, out: View, x: View, (first, row): (usize, usize)) -> bool {
+    let bytes = row * x.dtype.size();
+    let floats = matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16);
+    let is_seen = (first + bytes) as u64 <= on.features.max_binding;
+    if !floats || !first.is_multiple_of(16) || !bytes.is_multiple_of(16) || !is_seen {
+        return false;
+    }
+    let threads = 1 << on.features.max_threads.clamp(1, MOST_THREADS).ilog2();
+    let params = vec![(bytes / 16) as u32, (first / 16) as u32, on.first_word(&out)];
+    let kernel = Kernel::Greatest(Greatest { dtype: x.dtype, threads });
+    on.emit(kernel, &out, &[x], true, params, 1);
+    true
 }

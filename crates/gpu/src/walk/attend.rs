@@ -28,8 +28,18 @@ impl Walk<'_> {
             layout,
             storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
         };
-        let is_turned =
-            self.turned_into((*queries, *new_keys), v, [part(false), part(true)], (start, cache.slots));
+        let ring = Ring { slots: cache.slots, first: cache.first, window: cache.window };
+        let (keys, scale) = (start + length - cache.first, scale.unwrap_or(1.0));
+        let (parts, place) = ([part(false), part(true)], (start, keys, scale));
+        let turned = self.turned_into((*queries, *new_keys), v, parts, (out, place, ring));
+        let is_turned = match turned {
+            Some(true) => {
+                self.set_tensor(node.results[0], out);
+                return Ok(());
+            }
+            Some(false) => true,
+            None => false,
+        };
         let on = &mut self.lowering;
         let written = if is_turned { Vec::new() } else { vec![(part(false), k), (part(true), v)] };
         for (target, rows) in written {
@@ -56,34 +66,33 @@ impl Walk<'_> {
                 done += count;
             }
         }
-        let ring = Ring { slots: cache.slots, first: cache.first, window: cache.window };
-        let keys = start + length - cache.first;
-        let scale = scale.unwrap_or(1.0);
         let attended = lower::attend(on, out, [q, part(false), part(true)], None, (scale, true, keys), ring);
         attended.ok_or_else(|| WalkError::Invalid("queries need four axes".into()))?;
         self.set_tensor(node.results[0], out);
         Ok(())
     }
 
-    /// Turns queries and keys and writes keys and values in one dispatch, in place of two ropes; false where that cannot be.
+    /// Turns queries and keys and writes keys and values in one dispatch, in place of two ropes; whether that attends too, or `None`
+    /// where that cannot be.
     fn turned_into(
         &mut self,
         (q, k): (ValueId, ValueId),
         v: View,
         parts: [View; 2],
-        place: (usize, usize),
-    ) -> bool {
-        let (Some(q_turned), Some(k_turned)) = (self.ropes.get(&q).cloned(), self.ropes.get(&k).cloned())
-        else {
-            return false;
-        };
-        let alone = self.planned.is_read_once(q) && self.planned.is_read_once(k);
-        let new = Cacheable { q: Some(&q_turned), k: &k_turned, is_emitted: true, v: Some(v) };
-        let turned = alone && lower::turn(&mut self.lowering, &new, parts, place).is_some();
-        if turned {
-            self.merge_with(q_turned.step.min(k_turned.step));
-            self.ropes.clear();
+        (out, (start, keys, scale), ring): (View, (usize, usize, f32), Ring),
+    ) -> Option<bool> {
+        let (q_turned, k_turned) = (self.ropes.get(&q).cloned()?, self.ropes.get(&k).cloned()?);
+        if !self.planned.is_read_once(q) || !self.planned.is_read_once(k) {
+            return None;
         }
-        turned
+        let new = Cacheable { q: Some(&q_turned), k: &k_turned, is_emitted: true, v: Some(v) };
+        let on = &mut self.lowering;
+        let attends = lower::token(on, &new, parts, out, (start, keys, scale), ring).is_some();
+        if !attends {
+            lower::turn(on, &new, parts, (start, ring.slots))?;
+        }
+        self.merge_with(q_turned.step.min(k_turned.step));
+        self.ropes.clear();
+        Some(attends)
     }
 }

@@ -1,7 +1,9 @@
 //! A device that is open: its queue, the layouts and pipelines that kernels share, and commands that run once.
 
 use super::failed;
+use super::flight::{Flight, Submission};
 use super::instance::{Adapter, Instance, Kind};
+use super::memory::Buffer;
 use super::pipeline::{Layouts, Pipeline};
 use crate::counts::Counts;
 use crate::error::VulkanError;
@@ -17,12 +19,20 @@ const PATIENCE_SECONDS: u64 = 300;
 /// How long a run is asked for its end without a pause.
 const EAGER: Duration = Duration::from_millis(4);
 
+/// The queue, with what it was given: whoever holds it is the only one to submit.
+struct Queue {
+    queue: vk::Queue,
+    /// In order, what may still run.
+    under_way: Vec<Arc<Submission>>,
+    /// Fences that are free, and not signalled.
+    fences: Vec<vk::Fence>,
+}
+
 /// An open device.
 pub(crate) struct Device {
     pub(super) device: ash::Device,
     pub(crate) adapter: Adapter,
-    /// The queue: whoever holds it is the only one to submit, and waits before letting go.
-    queue: Mutex<vk::Queue>,
+    queue: Mutex<Queue>,
     pub(super) layouts: Layouts,
     pipelines: Mutex<HashMap<Kernel, Arc<Pipeline>>>,
     counts: Mutex<Counts>,
@@ -42,7 +52,28 @@ impl Device {
             .queue_family_index(adapter.family)
             .queue_priorities(&priorities)];
         let features = vk::PhysicalDeviceFeatures::default().shader_int64(adapter.has_int64);
-        let create = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_features(&features);
+        let mut storage16 = vk::PhysicalDevice16BitStorageFeatures::default()
+            .storage_buffer16_bit_access(true)
+            .uniform_and_storage_buffer16_bit_access(true);
+        let mut small = vk::PhysicalDeviceShaderFloat16Int8Features::default().shader_float16(true);
+        let mut model = vk::PhysicalDeviceVulkanMemoryModelFeatures::default().vulkan_memory_model(true);
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(true);
+        let extensions = [vk::KHR_COOPERATIVE_MATRIX_NAME.as_ptr()];
+        let mut create =
+            vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_features(&features);
+        let mut dots =
+            vk::PhysicalDeviceShaderIntegerDotProductFeatures::default().shader_integer_dot_product(true);
+        if adapter.features.dots {
+            create = create.push_next(&mut dots);
+        }
+        if adapter.features.matrices > 0 {
+            create = create
+                .enabled_extension_names(&extensions)
+                .push_next(&mut storage16)
+                .push_next(&mut small)
+                .push_next(&mut model)
+                .push_next(&mut matrices);
+        }
         // SAFETY: the adapter is the instance's, its family computes, and only features that it has are asked for.
         let device = unsafe { instance.instance.create_device(adapter.physical, &create, None) }
             .map_err(failed("vkCreateDevice"))?;
@@ -51,7 +82,7 @@ impl Device {
         Ok(Arc::new(Device {
             device,
             adapter,
-            queue: Mutex::new(queue),
+            queue: Mutex::new(Queue { queue, under_way: Vec::new(), fences: Vec::new() }),
             layouts: Layouts::default(),
             pipelines: Mutex::default(),
             counts: Mutex::default(),
@@ -92,34 +123,109 @@ impl Device {
         locked(&self.pipelines).len()
     }
 
-    /// Submits commands and waits until they have run.
-    pub(super) fn run(&self, commands: vk::CommandBuffer, fence: vk::Fence) -> Result<(), VulkanError> {
-        let queue = locked(&self.queue);
+    /// Submits commands; they run behind all that was submitted before.
+    ///
+    /// # Safety
+    ///
+    /// The commands are recorded and not under way already; they, and all that they name, stay as they are until the flight has
+    /// landed.
+    pub(super) unsafe fn submit(
+        self: &Arc<Device>,
+        commands: vk::CommandBuffer,
+        report: Option<Arc<Buffer>>,
+    ) -> Result<Flight, VulkanError> {
+        // SAFETY: the caller says so.
+        let submission = unsafe { self.hand_over(commands) }?;
+        Ok(Flight::new(self.clone(), submission, report))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Device::submit`].
+    unsafe fn hand_over(&self, commands: vk::CommandBuffer) -> Result<Arc<Submission>, VulkanError> {
+        let mut queue = locked(&self.queue);
+        let Queue { queue, under_way, fences } = &mut *queue;
+        // Those that were waited for and that nobody will ask for give their fences back.
+        let mut at = 0;
+        while at < under_way.len() {
+            let is_over = under_way[at].outcome.get().is_some() && Arc::strong_count(&under_way[at]) == 1;
+            if !is_over {
+                at += 1;
+                continue;
+            }
+            let fence = under_way.remove(at).fence;
+            // SAFETY: the fence was waited for, and nobody else knows it any more.
+            if unsafe { self.device.reset_fences(&[fence]) }.is_ok() {
+                fences.push(fence);
+            } else {
+                // SAFETY: as above.
+                unsafe { self.device.destroy_fence(fence, None) };
+            }
+        }
+        let fence = match fences.pop() {
+            Some(fence) => fence,
+            // SAFETY: the structure lives until the call returns; the fence is the queue's from here on.
+            None => unsafe { self.device.create_fence(&vk::FenceCreateInfo::default(), None) }
+                .map_err(failed("vkCreateFence"))?,
+        };
         let buffers = [commands];
         let submits = [vk::SubmitInfo::default().command_buffers(&buffers)];
-        // SAFETY: the commands are recorded, not in use by anyone else (their owner lends them, and every submission is waited for
-        // before the queue is let go), and all that they name lives with their owner; the fence is not signalled.
-        unsafe {
-            self.device.queue_submit(*queue, &submits, fence).map_err(failed("vkQueueSubmit"))?;
+        // SAFETY: the caller answers for the commands; the queue is locked; the fence is not signalled and nobody else has it.
+        let submitted = unsafe { self.device.queue_submit(*queue, &submits, fence) };
+        if let Err(code) = submitted {
+            fences.push(fence);
+            return Err(failed("vkQueueSubmit")(code));
+        }
+        let submission = Arc::new(Submission { fence, outcome: Default::default() });
+        under_way.push(submission.clone());
+        Ok(submission)
+    }
+
+    /// Waits for a submission of this device.
+    pub(super) fn wait_for(&self, submission: &Submission) -> Result<(), VulkanError> {
+        let wait = || {
+            let fence = submission.fence;
             // A GPU that is about to end a short run is asked again and again: being woken takes as long as some kernels.
             if self.adapter.kind == Kind::Discrete {
                 let begin = Instant::now();
-                while begin.elapsed() < EAGER && matches!(self.device.get_fence_status(fence), Ok(false)) {
+                // SAFETY: the fence lives as long as the submission is known to anybody.
+                while begin.elapsed() < EAGER
+                    && matches!(unsafe { self.device.get_fence_status(fence) }, Ok(false))
+                {
                     std::hint::spin_loop();
                 }
             }
-            let waited = self.device.wait_for_fences(&[fence], true, PATIENCE_SECONDS * 1_000_000_000);
+            // SAFETY: as above.
+            let waited =
+                unsafe { self.device.wait_for_fences(&[fence], true, PATIENCE_SECONDS * 1_000_000_000) };
             match waited {
-                Ok(()) => {}
+                Ok(()) => Ok(()),
                 Err(vk::Result::TIMEOUT) => {
                     // Nobody may touch what it uses: wait for the end, whatever comes.
-                    let _ = self.device.queue_wait_idle(*queue);
-                    let _ = self.device.reset_fences(&[fence]);
-                    return Err(VulkanError::Slow(PATIENCE_SECONDS));
+                    let _queue = locked(&self.queue);
+                    // SAFETY: the queue is locked.
+                    let _ = unsafe { self.device.device_wait_idle() };
+                    Err(VulkanError::Slow(PATIENCE_SECONDS))
                 }
-                Err(code) => return Err(failed("vkWaitForFences")(code)),
+                Err(code) => Err(failed("vkWaitForFences")(code)),
             }
-            self.device.reset_fences(&[fence]).map_err(failed("vkResetFences"))
+        };
+        submission.outcome.get_or_init(wait).clone()
+    }
+
+    /// Whether a submission of this device has ended, be it by a failure.
+    pub(super) fn is_over(&self, submission: &Submission) -> bool {
+        // SAFETY: the fence lives as long as the submission is known to anybody.
+        let is_signalled = || unsafe { self.device.get_fence_status(submission.fence) };
+        submission.outcome.get().is_some() || !matches!(is_signalled(), Ok(false))
+    }
+
+    /// Waits for all that was submitted; what came of it is told to those whom it belongs to.
+    pub(super) fn settle(&self) {
+        // A fence says that everything up to it has ended.
+        let last = locked(&self.queue).under_way.last().cloned();
+        if let Some(last) = last {
+            let _ = self.wait_for(&last);
         }
     }
 
@@ -131,8 +237,7 @@ impl Device {
         let create = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::TRANSIENT)
             .queue_family_index(self.adapter.family);
-        // SAFETY: pool, commands and fence live in this function alone, and are destroyed when the device has run them or never
-        // will.
+        // SAFETY: pool and commands live in this function alone, and are destroyed when the device has run them or never will.
         unsafe {
             let pool =
                 self.device.create_command_pool(&create, None).map_err(failed("vkCreateCommandPool"))?;
@@ -147,14 +252,23 @@ impl Device {
                     vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
                 self.device.begin_command_buffer(commands, &begin).map_err(failed("vkBeginCommandBuffer"))?;
                 record(&self.device, commands);
+                // What comes next sees what was written here, and does not overtake what was read.
+                let transfer = vk::PipelineStageFlags::TRANSFER;
+                let barrier = [vk::MemoryBarrier::default()
+                    .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+                    .dst_access_mask(
+                        vk::AccessFlags::SHADER_READ
+                            | vk::AccessFlags::SHADER_WRITE
+                            | vk::AccessFlags::TRANSFER_READ
+                            | vk::AccessFlags::TRANSFER_WRITE
+                            | vk::AccessFlags::HOST_READ,
+                    )];
+                let next = transfer | vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::HOST;
+                let none = vk::DependencyFlags::empty();
+                self.device.cmd_pipeline_barrier(commands, transfer, next, none, &barrier, &[], &[]);
                 self.device.end_command_buffer(commands).map_err(failed("vkEndCommandBuffer"))?;
-                let fence = self
-                    .device
-                    .create_fence(&vk::FenceCreateInfo::default(), None)
-                    .map_err(failed("vkCreateFence"))?;
-                let ran = self.run(commands, fence);
-                self.device.destroy_fence(fence, None);
-                ran
+                let submission = self.hand_over(commands)?;
+                self.wait_for(&submission)
             })();
             self.device.destroy_command_pool(pool, None);
             ran
@@ -171,6 +285,12 @@ impl Drop for Device {
             for (_, pipeline) in locked(&self.pipelines).drain() {
                 pipeline.destroy(&self.device);
             }
+            let mut queue = locked(&self.queue);
+            let held = queue.under_way.drain(..).map(|submission| submission.fence).collect::<Vec<_>>();
+            for fence in held.into_iter().chain(queue.fences.drain(..)) {
+                self.device.destroy_fence(fence, None);
+            }
+            drop(queue);
             self.layouts.destroy(&self.device);
             self.device.destroy_device(None);
         }

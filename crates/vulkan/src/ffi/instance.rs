@@ -16,7 +16,7 @@ const MOST_BINDINGS: u32 = 32;
 pub(crate) struct Instance {
     // Below the instance in the order of drops: its library must outlive all that came from it.
     pub(super) instance: ash::Instance,
-    _entry: ash::Entry,
+    entry: ash::Entry,
 }
 
 impl Drop for Instance {
@@ -102,7 +102,7 @@ impl Instance {
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDevice,
             code => failed("vkCreateInstance")(code),
         })?;
-        Ok(Arc::new(Instance { instance, _entry: entry }))
+        Ok(Arc::new(Instance { instance, entry }))
     }
 
     /// All devices, in the loader's order.
@@ -111,6 +111,63 @@ impl Instance {
         let devices = unsafe { self.instance.enumerate_physical_devices() }
             .map_err(failed("vkEnumeratePhysicalDevices"))?;
         Ok(devices.into_iter().map(|physical| self.adapter(physical)).collect())
+    }
+
+    /// Threads of a subgroup that multiplies matrices of 16 by 16 halves, where a device does so with all that such kernels need
+    /// besides, and all its subgroups are alike.
+    fn matrices(&self, physical: vk::PhysicalDevice, version: u32) -> Option<u32> {
+        if version < vk::API_VERSION_1_3 {
+            return None;
+        }
+        let (mut sizes, mut properties) = (
+            vk::PhysicalDeviceSubgroupSizeControlProperties::default(),
+            vk::PhysicalDeviceProperties2::default(),
+        );
+        let mut storage16 = vk::PhysicalDevice16BitStorageFeatures::default();
+        let mut small = vk::PhysicalDeviceShaderFloat16Int8Features::default();
+        let mut model = vk::PhysicalDeviceVulkanMemoryModelFeatures::default();
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        // SAFETY: the device is the instance's own.
+        let extensions = unsafe { self.instance.enumerate_device_extension_properties(physical) }.ok()?;
+        let is_listed = |own: &vk::ExtensionProperties| {
+            own.extension_name_as_c_str() == Ok(vk::KHR_COOPERATIVE_MATRIX_NAME)
+        };
+        if !extensions.iter().any(is_listed) {
+            return None;
+        }
+        properties = properties.push_next(&mut sizes);
+        let mut features = vk::PhysicalDeviceFeatures2::default()
+            .push_next(&mut storage16)
+            .push_next(&mut small)
+            .push_next(&mut model)
+            .push_next(&mut matrices);
+        let known = ash::khr::cooperative_matrix::Instance::new(&self.entry, &self.instance);
+        // SAFETY: each structure of the chains is one that a device of this version and with this extension knows, and lives until
+        // the calls return.
+        let listed = unsafe {
+            self.instance.get_physical_device_properties2(physical, &mut properties);
+            self.instance.get_physical_device_features2(physical, &mut features);
+            known.get_physical_device_cooperative_matrix_properties(physical)
+        }
+        .ok()?;
+        let (half, single) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
+        let fits = |one: &vk::CooperativeMatrixPropertiesKHR<'_>| {
+            (one.m_size, one.n_size, one.k_size) == (16, 16, 16)
+                && (one.a_type, one.b_type) == (half, half)
+                && (one.c_type, one.result_type) == (single, single)
+                && one.scope == vk::ScopeKHR::SUBGROUP
+        };
+        let has_all = [
+            storage16.storage_buffer16_bit_access,
+            storage16.uniform_and_storage_buffer16_bit_access,
+            small.shader_float16,
+            model.vulkan_memory_model,
+            matrices.cooperative_matrix,
+        ];
+        let is_fit = has_all.iter().all(|&has| has == vk::TRUE)
+            && sizes.min_subgroup_size == sizes.max_subgroup_size
+            && listed.iter().any(fits);
+        is_fit.then_some(sizes.max_subgroup_size)
     }
 
     fn adapter(&self, physical: vk::PhysicalDevice) -> Adapter {
@@ -145,6 +202,7 @@ impl Instance {
             }
         }
         let has_int64 = features.features.shader_int64 == vk::TRUE;
+        let matrices = self.matrices(physical, version).unwrap_or(0);
         // SAFETY: as above.
         let memory = unsafe { instance.get_physical_device_memory_properties(physical) };
         // SAFETY: as above.
@@ -171,6 +229,7 @@ impl Instance {
         list(storage8.storage_buffer8_bit_access == vk::TRUE, "8-bit storage".into());
         list(dot.shader_integer_dot_product == vk::TRUE, "integer dot product".into());
         list(has_int64, "int64".into());
+        list(matrices > 0, "cooperative matrices of 16x16x16".into());
         list(true, format!("push constants of {} bytes", limits.max_push_constants_size));
         list(true, format!("bindings of {} MiB", limits.max_storage_buffer_range >> 20));
         list(true, format!("shared memory of {} KiB", limits.max_compute_shared_memory_size >> 10));
@@ -210,6 +269,8 @@ impl Instance {
             features: Features {
                 int64: has_int64,
                 subgroups,
+                matrices,
+                dots: dot.shader_integer_dot_product == vk::TRUE,
                 shared_bytes: limits.max_compute_shared_memory_size,
                 max_binding: limits.max_storage_buffer_range.into(),
                 max_bindings: limits

@@ -46,8 +46,8 @@ pub(crate) struct Buffer {
     mapped: Option<NonNull<u8>>,
 }
 
-// SAFETY: the pointer is to memory that the buffer owns and keeps mapped; it is read and written through `&self` by copies under
-// the rules of the callers (`read`, `write`), which no kernel runs beside.
+// SAFETY: the pointer is to memory that the buffer owns and keeps mapped; it is read and written through `&self` by copies, beside
+// which no kernel uses the same bytes: `read` and `write` wait for all that runs, others say so of themselves.
 unsafe impl Send for Buffer {}
 // SAFETY: as above; two writers at once are kept apart by the locks of whoever owns the buffer.
 unsafe impl Sync for Buffer {}
@@ -114,8 +114,16 @@ impl Buffer {
         offset.checked_add(bytes as u64).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Writes bytes. No kernel may be using them.
+    /// Writes bytes, behind all that runs.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), VulkanError> {
+        if self.mapped.is_some() {
+            self.device.settle();
+        }
+        self.write_landed(offset, bytes)
+    }
+
+    /// Writes bytes that nothing which runs uses.
+    pub(crate) fn write_landed(&self, offset: u64, bytes: &[u8]) -> Result<(), VulkanError> {
         if !self.holds(offset, bytes.len()) {
             return Err(VulkanError::Memory { what: "a write", bytes: bytes.len() as u64 });
         }
@@ -132,15 +140,33 @@ impl Buffer {
             Buffer::new(&self.device, STAGE_BYTES.min(bytes.len() as u64), Purpose::Upload, "staging")?;
         let mut at = offset;
         for part in bytes.chunks(STAGE_BYTES as usize) {
-            stage.write(0, part)?;
+            stage.write_landed(0, part)?;
             stage.copy_to(0, self, at, part.len() as u64)?;
             at += part.len() as u64;
         }
         Ok(())
     }
 
-    /// Reads bytes. No kernel may be writing them.
+    /// Reads bytes, behind all that runs.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), VulkanError> {
+        if self.mapped.is_some() {
+            self.device.settle();
+        }
+        self.read_landed(offset, bytes)
+    }
+
+    /// Whether the host sees it where it is.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// The device that it is of.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Reads bytes that nothing which runs writes.
+    pub(crate) fn read_landed(&self, offset: u64, bytes: &mut [u8]) -> Result<(), VulkanError> {
         if !self.holds(offset, bytes.len()) {
             return Err(VulkanError::Memory { what: "a read", bytes: bytes.len() as u64 });
         }
@@ -157,7 +183,7 @@ impl Buffer {
         let mut at = offset;
         for part in bytes.chunks_mut(STAGE_BYTES as usize) {
             self.copy_to(at, &stage, 0, part.len() as u64)?;
-            stage.read(0, part)?;
+            stage.read_landed(0, part)?;
             at += part.len() as u64;
         }
         Ok(())
@@ -212,7 +238,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: every submission is waited for, so that nothing uses the buffer; freeing unmaps.
+        self.device.settle();
+        // SAFETY: nothing that runs uses the buffer any more, and what is recorded with it is not run again; freeing unmaps.
         unsafe {
             self.device.device.destroy_buffer(self.buffer, None);
             self.device.device.free_memory(self.memory, None);

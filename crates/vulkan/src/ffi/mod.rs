@@ -2,12 +2,12 @@
 //! types.
 //!
 //! What makes the calls hold, all of it kept here: an object is destroyed by the value that owns it, which keeps the device alive,
-//! and the device its instance; a command buffer is submitted and waited for under one lock, so that nothing is changed or freed
-//! while the device uses it; memory that the host sees stays mapped as long as it lives.
+//! and the device its instance; what the device may still be using is waited for before it is changed or freed ([`flight`]); memory that the host sees stays mapped as long as it lives.
 
 #![allow(unsafe_code, reason = "calls into Vulkan; each block says why it holds")]
 
 mod device;
+mod flight;
 mod instance;
 mod memory;
 mod pipeline;
@@ -15,6 +15,7 @@ mod recording;
 mod times;
 
 pub(crate) use device::Device;
+pub(crate) use flight::{Flight, Report};
 pub(crate) use instance::{Adapter, Instance, Kind};
 pub(crate) use memory::{ALIGNMENT, Binding, Buffer, Purpose};
 pub(crate) use recording::{Bound, Recording, Saved};

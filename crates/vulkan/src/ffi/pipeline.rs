@@ -17,8 +17,9 @@ pub(super) struct Layout {
 #[derive(Default)]
 pub(super) struct Layouts(Mutex<HashMap<u32, Layout>>);
 
-/// What is told to a kernel besides its bindings: where its parameters begin.
-pub(super) const PUSH_BYTES: u32 = 4;
+/// What may be told to a kernel besides its bindings: where its parameters begin, and of some the parameters themselves. Every
+/// device has room for so much.
+pub(super) const PUSH_BYTES: u32 = 128;
 
 impl Layouts {
     pub(super) fn of(&self, device: &ash::Device, bindings: u32) -> Result<Layout, VulkanError> {

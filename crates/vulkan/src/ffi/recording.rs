@@ -3,6 +3,7 @@
 
 use super::device::Device;
 use super::failed;
+use super::flight::Flight;
 use super::memory::{Binding, Buffer, Purpose};
 use super::times::Times;
 use crate::error::VulkanError;
@@ -20,6 +21,8 @@ pub(crate) struct Bound {
     pub(crate) grid: Option<[u32; 3]>,
     /// Where its parameters begin, in words.
     pub(crate) params: u32,
+    /// They themselves, where they are pushed.
+    pub(crate) pushed: Vec<u32>,
     /// Whether it waits for all before it.
     pub(crate) waits: bool,
 }
@@ -49,7 +52,8 @@ pub(crate) struct Recording {
     pool: vk::CommandPool,
     descriptors: vk::DescriptorPool,
     commands: vk::CommandBuffer,
-    fence: vk::Fence,
+    /// Its last run.
+    flight: Option<Arc<Flight>>,
 }
 
 impl Recording {
@@ -61,7 +65,7 @@ impl Recording {
         saved: Option<Saved>,
     ) -> Result<Recording, VulkanError> {
         let params = Buffer::new(device, words.len() as u64 * 4, Purpose::Upload, "parameters")?;
-        params.write(0, &bytes_of(words))?;
+        params.write_landed(0, &bytes_of(words))?;
         let times = Times::new(device, bound.len())?;
         let raw = &device.device;
         let mut pipelines = Vec::with_capacity(bound.len());
@@ -77,7 +81,7 @@ impl Recording {
         let pool_info =
             vk::DescriptorPoolCreateInfo::default().max_sets(bound.len().max(1) as u32).pool_sizes(&sizes);
         let command_info = vk::CommandPoolCreateInfo::default().queue_family_index(device.adapter.family);
-        // SAFETY: pools, commands and fence are this value's own, and destroyed with it; structures live until each call returns.
+        // SAFETY: pools and commands are this value's own, and destroyed with it; structures live until each call returns.
         // The buffers that are bound are those of whoever replays, who compares them before each run: a recording that names a
         // buffer that is gone is never run again.
         unsafe {
@@ -91,12 +95,10 @@ impl Recording {
                 pool,
                 descriptors: vk::DescriptorPool::null(),
                 commands: vk::CommandBuffer::null(),
-                fence: vk::Fence::null(),
+                flight: None,
             };
             made.descriptors =
                 raw.create_descriptor_pool(&pool_info, None).map_err(failed("vkCreateDescriptorPool"))?;
-            made.fence =
-                raw.create_fence(&vk::FenceCreateInfo::default(), None).map_err(failed("vkCreateFence"))?;
             let allocate =
                 vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);
             made.commands =
@@ -112,6 +114,19 @@ impl Recording {
             };
             let begin = vk::CommandBufferBeginInfo::default();
             raw.begin_command_buffer(made.commands, &begin).map_err(failed("vkBeginCommandBuffer"))?;
+            // What was submitted before may still run.
+            let (transfer, compute) =
+                (vk::PipelineStageFlags::TRANSFER, vk::PipelineStageFlags::COMPUTE_SHADER);
+            let barrier = [vk::MemoryBarrier::default()
+                .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
+                .dst_access_mask(
+                    vk::AccessFlags::SHADER_READ
+                        | vk::AccessFlags::SHADER_WRITE
+                        | vk::AccessFlags::TRANSFER_READ
+                        | vk::AccessFlags::TRANSFER_WRITE,
+                )];
+            let (both, none) = (transfer | compute, vk::DependencyFlags::empty());
+            raw.cmd_pipeline_barrier(made.commands, both, both, none, &barrier, &[], &[]);
             if let Some(times) = &made.times {
                 times.begin(made.commands);
             }
@@ -166,7 +181,9 @@ impl Recording {
                 let layout = pipeline.layout.pipeline;
                 raw.cmd_bind_descriptor_sets(made.commands, compute, layout, 0, &[set], &[]);
                 let stages = vk::ShaderStageFlags::COMPUTE;
-                raw.cmd_push_constants(made.commands, layout, stages, 0, &one.params.to_ne_bytes());
+                let mut pushed = vec![one.params];
+                pushed.extend(&one.pushed);
+                raw.cmd_push_constants(made.commands, layout, stages, 0, &bytes_of(&pushed));
                 match one.grid {
                     Some([x, y, z]) => raw.cmd_dispatch(made.commands, x, y, z),
                     None => {
@@ -214,17 +231,30 @@ impl Recording {
     }
 
     /// Writes grids and parameters from a word on.
-    pub(crate) fn set(&self, first: u32, words: &[u32]) -> Result<(), VulkanError> {
-        self.params.write(u64::from(first) * 4, &bytes_of(words))
+    pub(crate) fn set(&mut self, first: u32, words: &[u32]) -> Result<(), VulkanError> {
+        self.land()?;
+        self.params.write_landed(u64::from(first) * 4, &bytes_of(words))
     }
 
-    /// Runs it once more and waits for the end.
-    pub(crate) fn run(&mut self) -> Result<(), VulkanError> {
-        self.device.run(self.commands, self.fence)?;
-        if let Some(times) = &mut self.times {
+    /// Waits for its last run. An error of that is told to whoever waits for the flight.
+    fn land(&mut self) -> Result<(), VulkanError> {
+        let Some(flight) = self.flight.take() else { return Ok(()) };
+        if flight.wait().is_ok()
+            && let Some(times) = &mut self.times
+        {
             times.read()?;
         }
         Ok(())
+    }
+
+    /// Runs it once more, and does not wait. What its kernels say is in `report`, which is theirs until the flight has landed.
+    pub(crate) fn submit(&mut self, report: &Arc<Buffer>) -> Result<Arc<Flight>, VulkanError> {
+        self.land()?;
+        // SAFETY: the last run of the commands has ended. This value waits for this one before it changes or frees anything, and
+        // buffers wait for all that runs before they go.
+        let flight = Arc::new(unsafe { self.device.submit(self.commands, Some(report.clone())) }?);
+        self.flight = Some(flight.clone());
+        Ok(flight)
     }
 }
 
@@ -234,12 +264,12 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        let _ = self.land();
         if let Some(times) = &self.times {
             times.tell(&self.bound);
         }
-        // SAFETY: every run is waited for, so that nothing of it is in use; a null handle is let be.
+        // SAFETY: its last run has ended, so that nothing of it is in use; a null handle is let be.
         unsafe {
-            self.device.device.destroy_fence(self.fence, None);
             self.device.device.destroy_descriptor_pool(self.descriptors, None);
             self.device.device.destroy_command_pool(self.pool, None);
         }

@@ -52,7 +52,7 @@ mod tests {
         let shape = f(&[64, 64], &[0.0; 4096]);
         for (name, mean, variance) in [("aten::rand.out", 0.5, 1.0 / 12.0), ("aten::randn.out", 0.0, 1.0f64)]
         {
-            let draw = || floats(&run(name, &[list(&[64, 64])], &[shape.clone()]).unwrap()[0]);
+            let draw = || floats(&run(name, &[list(&[64, 64])], std::slice::from_ref(&shape)).unwrap()[0]);
             let (numbers, others) = (draw(), draw());
             assert_ne!(numbers, others, "{name}");
             let count = numbers.len() as f64;

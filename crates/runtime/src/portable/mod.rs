@@ -19,11 +19,14 @@ mod pool;
 mod prim;
 mod promote;
 mod quantized;
+mod random;
 mod reduce;
+mod sampler;
 mod shape;
 mod sort;
 mod special;
 mod unary;
+mod volume;
 pub(crate) mod walk;
 
 #[cfg(test)]
@@ -110,7 +113,7 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-const FAMILIES: [&[Operator]; 16] = [
+const FAMILIES: [&[Operator]; 19] = [
     unary::TABLE,
     binary::TABLE,
     reduce::TABLE,
@@ -127,6 +130,9 @@ const FAMILIES: [&[Operator]; 16] = [
     prim::TABLE,
     quantized::TABLE,
     attention::TABLE,
+    sampler::TABLE,
+    volume::TABLE,
+    random::TABLE,
 ];
 
 /// The operator of that name; an overload is written after a dot.

@@ -9,8 +9,6 @@ use pteron_tensor::{DType, HostTensor};
 pub(super) const TABLE: &[Operator] = &[
     whole("aten::avg_pool2d.out", 7, avg_pool),
     Operator { outs: Outs::Tensors(2), ..whole("aten::max_pool2d_with_indices.out", 6, max_pool) },
-    whole("aten::_adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
-    whole("aten::adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
     whole("aten::upsample_nearest2d.vec_out", 3, |call| nearest(call, target(call, 1, 2)?)),
     whole("aten::upsample_nearest2d.out", 4, |call| {
         nearest(call, scaled_target(call, 1, [call.maybe_float(2)?, call.maybe_float(3)?])?)
@@ -46,17 +44,17 @@ fn both(values: Vec<i64>, absent: [usize; 2]) -> Result<[usize; 2], PortableErro
 
 /// Windows along one axis.
 #[derive(Clone, Copy)]
-struct Windows {
+pub(super) struct Windows {
     size: usize,
     kernel: usize,
     stride: usize,
     pad: usize,
     dilation: usize,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Windows {
-    fn new(
+    pub(super) fn new(
         size: usize,
         kernel: usize,
         stride: usize,
@@ -82,7 +80,7 @@ impl Windows {
     }
 
     /// Input positions of a window: only those inside, however large the kernel.
-    fn inside(self, window: usize) -> impl Iterator<Item = usize> + Clone {
+    pub(super) fn inside(self, window: usize) -> impl Iterator<Item = usize> + Clone {
         let start = window * self.stride;
         let first = self.pad.saturating_sub(start).div_ceil(self.dilation);
         let end = (self.size + self.pad).saturating_sub(start).div_ceil(self.dilation).min(self.kernel);
@@ -90,7 +88,7 @@ impl Windows {
     }
 
     /// Elements of a window, counting pads but not what lies beyond them.
-    fn padded(self, window: usize) -> usize {
+    pub(super) fn padded(self, window: usize) -> usize {
         let start = window * self.stride;
         start.saturating_add(self.kernel).min(self.size + 2 * self.pad).saturating_sub(start)
     }
@@ -166,29 +164,6 @@ fn max_pool(call: &Call<'_>) -> Results {
         Value::Tensor(pick_elements(x, shape.clone(), places.into_iter())?),
         Value::Tensor(lanes::from_ints(DType::I64, shape, indices)?),
     ])
-}
-
-fn adaptive_avg_pool(call: &Call<'_>) -> Results {
-    let x = call.tensor(0)?;
-    let plane = planes(x)?;
-    let [rows, columns] = both(call.ints(1)?, [1, 1])?;
-    call.admit(&[plane.count, rows, columns])?;
-    let values = lanes::floats(x);
-    let span = |index: usize, size: usize, count: usize| {
-        let cut = |index: usize| index as u128 * size as u128;
-        (cut(index) / count as u128) as usize..cut(index + 1).div_ceil(count as u128) as usize
-    };
-    let mut means = Vec::new();
-    for number in 0..plane.count {
-        let at = number * plane.rows * plane.columns;
-        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-            let (ys, xs) = (span(row, plane.rows, rows), span(column, plane.columns, columns));
-            let count = ys.len() * xs.len();
-            let places = ys.flat_map(|y| xs.clone().map(move |x| y * plane.columns + x));
-            means.push(places.map(|place| values[at + place]).sum::<f64>() / count as f64);
-        }
-    }
-    one(lanes::from_floats(call.out_dtype(), [plane.lead, &[rows, columns]].concat(), means))
 }
 
 /// Sizes after resampling, and the factor by which source positions are found where one is given.

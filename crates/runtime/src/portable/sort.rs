@@ -2,7 +2,7 @@
 
 use super::call::as_size;
 use super::lanes::{self, Lanes, pick_elements};
-use super::walk::{around, axis};
+use super::walk::{around, axis, axis_mask, groups};
 use super::{Call, Operator, Outs, Results, invalid, one, whole};
 use crate::Value;
 use pteron_tensor::{DType, HostTensor};
@@ -12,6 +12,11 @@ pub(super) const TABLE: &[Operator] = &[
     Operator { outs: Outs::Tensors(2), ..whole("aten::topk.values", 5, topk) },
     Operator { outs: Outs::Tensors(2), ..whole("aten::sort.values", 3, |call| sort(call, 1)) },
     Operator { outs: Outs::Tensors(2), ..whole("aten::sort.values_stable", 4, |call| sort(call, 2)) },
+    whole("aten::median.out", 1, |call| median(call, None, false).map(|mut both| both.drain(..1).collect())),
+    Operator {
+        outs: Outs::Tensors(2),
+        ..whole("aten::median.dim_values", 3, |call| median(call, Some(call.int(1)?), call.bool(2)?))
+    },
     whole("aten::argsort.stable_out", 4, |call| sort(call, 2).map(|mut both| both.split_off(1))),
     whole("aten::isin.Tensor_Tensor_out", 4, isin),
     whole("aten::bucketize.Tensor_out", 4, bucketize),
@@ -73,6 +78,30 @@ fn topk(call: &Call<'_>) -> Results {
     ordered(x, at, call.bool(3)?, kept)
 }
 
+/// The lower one of those in the middle along an axis, or of all: its value and its index; where there is a NaN, that.
+fn median(call: &Call<'_>, along: Option<i64>, keep: bool) -> Results {
+    let x = call.tensor(0)?;
+    let axes: Vec<i64> = along.into_iter().collect();
+    let groups = groups(x.shape(), &axis_mask(&axes, x.rank())?, keep);
+    let values = lanes::lanes(x);
+    let (mut places, mut indices) = (Vec::new(), Vec::new());
+    for start in groups.starts.clone() {
+        let mut line: Vec<(usize, usize)> = groups.members.iter().map(|at| start + at).enumerate().collect();
+        line.sort_by(|a, b| compare(&values, a.1, b.1));
+        let is_nan = |place: usize| matches!(&values, Lanes::Float(values) if values[place].is_nan());
+        let middle = line
+            .iter()
+            .find(|(_, place)| is_nan(*place))
+            .or_else(|| line.get(line.len().saturating_sub(1) / 2));
+        let Some(&(index, place)) = middle else { return invalid("nothing lies in the middle of nothing") };
+        places.push(place);
+        indices.push(index as i64);
+    }
+    let indices = lanes::from_ints(DType::I64, groups.shape.clone(), indices)?;
+    let middle = pick_elements(x, groups.shape, places.into_iter())?;
+    Ok(vec![Value::Tensor(middle), Value::Tensor(indices)])
+}
+
 /// Whether each element is among others.
 fn isin(call: &Call<'_>) -> Results {
     let (x, others) = (call.tensor(0)?, lanes::floats(call.tensor(1)?));
@@ -91,4 +120,18 @@ fn bucketize(call: &Call<'_>) -> Results {
     };
     let buckets: Vec<i64> = lanes::floats(x).into_iter().map(|value| bucket(value) as i64).collect();
     one(lanes::from_ints(call.out_dtype(), x.shape().to_vec(), buckets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check_close, f, i};
+    use crate::Value;
+
+    #[test]
+    fn the_middle_is_the_lower_one_of_two() {
+        let x = f(&[2, 4], &[3.0, 1.0, 2.0, 2.0, f32::NAN, 5.0, 4.0, 1.0]);
+        let wanted = [f(&[2], &[2.0, f32::NAN]), i(&[2], &[2, 0])];
+        check_close("aten::median.dim_values", &[x, Value::Int(1), Value::Bool(false)], &wanted);
+        check_close("aten::median.out", &[f(&[3], &[7.0, 1.0, 3.0])], &[f(&[], &[3.0])]);
+    }
 }

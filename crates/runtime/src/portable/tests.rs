@@ -5,7 +5,7 @@ use crate::{RunControl, Value};
 use pteron_tensor::HostTensor;
 use std::collections::HashSet;
 
-fn f(shape: &[usize], values: &[f32]) -> Value {
+pub(super) fn f(shape: &[usize], values: &[f32]) -> Value {
     HostTensor::from_slice(shape.to_vec(), values).unwrap().into()
 }
 
@@ -13,7 +13,7 @@ fn d(shape: &[usize], values: &[f64]) -> Value {
     HostTensor::from_slice(shape.to_vec(), values).unwrap().into()
 }
 
-fn i(shape: &[usize], values: &[i64]) -> Value {
+pub(super) fn i(shape: &[usize], values: &[i64]) -> Value {
     HostTensor::from_slice(shape.to_vec(), values).unwrap().into()
 }
 
@@ -25,12 +25,12 @@ fn b(shape: &[usize], values: &[bool]) -> Value {
     HostTensor::from_bools(shape.to_vec(), values).unwrap().into()
 }
 
-fn list(values: &[i64]) -> Value {
+pub(super) fn list(values: &[i64]) -> Value {
     Value::Ints(values.to_vec())
 }
 
 /// Runs an operator with out arguments of the wanted types; what it gives in those dtypes.
-fn run(name: &str, args: &[Value], wanted: &[Value]) -> Result<Vec<HostTensor>, String> {
+pub(super) fn run(name: &str, args: &[Value], wanted: &[Value]) -> Result<Vec<HostTensor>, String> {
     let operator = find(name).ok_or_else(|| format!("no {name}"))?;
     let outs: Vec<OutType> = wanted
         .iter()
@@ -45,6 +45,18 @@ fn run(name: &str, args: &[Value], wanted: &[Value]) -> Result<Vec<HostTensor>, 
             .map_err(|error| error.to_string())
     };
     results.iter().zip(&outs).map(cast).collect()
+}
+
+/// Every number of what an operator gives is that of PyTorch, which has rounded its own.
+pub(super) fn check_close(name: &str, args: &[Value], wanted: &[Value]) {
+    let got = run(name, args, wanted).unwrap();
+    assert_eq!(got.len(), wanted.len(), "{name}");
+    for (got, wanted) in got.iter().zip(wanted.iter().filter_map(Value::as_tensor)) {
+        assert_eq!((got.dtype(), got.shape()), (wanted.dtype(), wanted.shape()), "{name} {args:?}");
+        let pairs = super::lanes::floats(got).into_iter().zip(super::lanes::floats(wanted));
+        let is_close = |(a, b): (f64, f64)| (a - b).abs() < 1e-5 || (a.is_nan() && b.is_nan());
+        assert!(pairs.into_iter().all(is_close), "{name} {args:?}: {got:?}");
+    }
 }
 
 fn check(cases: &[(&str, &[Value], Value)]) {

@@ -7,6 +7,7 @@
 mod attention;
 mod binary;
 mod call;
+pub(crate) mod complex;
 mod convolution;
 mod create;
 mod index;
@@ -140,9 +141,17 @@ pub(crate) fn find(name: &str) -> Option<&'static Operator> {
     FAMILIES.iter().copied().flatten().find(|row| row.name == name)
 }
 
+/// The same, where the first input and the result may be complex.
+pub(crate) fn find_for(name: &str, takes_complex: bool, gives_complex: bool) -> Option<&'static Operator> {
+    match complex::find(name, takes_complex, gives_complex) {
+        None if !takes_complex && !gives_complex => find(name),
+        found => found,
+    }
+}
+
 /// Whether programs may call an operator of that name outside their delegates; an overload is written after a dot.
 pub fn knows_operator(name: &str) -> bool {
-    find(name).is_some()
+    find(name).is_some() || complex::knows(name)
 }
 
 impl Operator {

@@ -31,7 +31,10 @@ pub(super) fn list(values: &[i64]) -> Value {
 
 /// Runs an operator with out arguments of the wanted types; what it gives in those dtypes.
 pub(super) fn run(name: &str, args: &[Value], wanted: &[Value]) -> Result<Vec<HostTensor>, String> {
-    let operator = find(name).ok_or_else(|| format!("no {name}"))?;
+    run_row(find(name).ok_or_else(|| format!("no {name}"))?, args, wanted)
+}
+
+fn run_row(operator: &super::Operator, args: &[Value], wanted: &[Value]) -> Result<Vec<HostTensor>, String> {
     let outs: Vec<OutType> = wanted
         .iter()
         .filter_map(Value::as_tensor)
@@ -268,6 +271,105 @@ fn indices_wrap_once_and_are_checked() {
     ]);
     let outside = run("aten::index_select.out", &[x(), Value::Int(0), rows(&[3])], &[f(&[1, 2], &[0.0; 2])]);
     assert_eq!(outside.unwrap_err(), "index 3 is outside an axis of size 3");
+}
+
+/// Complex numbers as tensors carry them.
+fn c(shape: &[usize], values: &[[f32; 2]]) -> Value {
+    let carried: Vec<u64> = values.iter().map(|value| bytemuck::cast(*value)).collect();
+    HostTensor::from_slice(shape.to_vec(), &carried).unwrap().into()
+}
+
+#[test]
+fn spectra_are_made_moved_and_read() {
+    let spectrum = || c(&[1, 3], &[[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]);
+    let samples = || f(&[1, 4], &[1.0, 2.0, 3.0, 4.0]);
+    let (none, halved) = (Value::Int(0), Value::Int(2));
+    let (half, whole) = (Value::Bool(true), Value::Bool(false));
+    let third = |sign: f64| ((8.0 + sign * 14.0 * 0.75f64.sqrt()) / 3.0) as f32;
+    let (to, back, stays) = ((false, true), (true, false), (true, true));
+    let cases: [(&str, (bool, bool), &[Value], Value); 12] = [
+        ("aten::_fft_r2c.out", to, &[samples(), list(&[-1]), none.clone(), half.clone()], spectrum()),
+        (
+            "aten::_fft_r2c.out",
+            to,
+            &[samples(), list(&[1]), none.clone(), whole],
+            c(&[1, 4], &[[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0], [-2.0, -2.0]]),
+        ),
+        (
+            "aten::_fft_r2c.out",
+            to,
+            &[f(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), list(&[1, 0]), Value::Int(1), half.clone()],
+            c(&[2, 2], &[[5.0, 0.0], [-1.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]),
+        ),
+        (
+            "aten::_fft_r2c.out",
+            to,
+            &[f(&[0, 4], &[]), list(&[1]), none.clone(), half.clone()],
+            c(&[0, 3], &[]),
+        ),
+        ("aten::_fft_c2r.out", back, &[spectrum(), list(&[1]), halved.clone(), Value::Int(4)], samples()),
+        (
+            "aten::_fft_c2r.out",
+            back,
+            &[c(&[2, 1], &[[6.0, 0.0], [-2.0, 7.0]]), list(&[0]), halved, Value::Int(3)],
+            f(&[3, 1], &[2.0 / 3.0, third(-1.0), third(1.0)]),
+        ),
+        ("aten::abs.out", back, &[c(&[2], &[[3.0, -4.0], [0.0, 0.0]])], f(&[2], &[5.0, 0.0])),
+        ("aten::_conj_physical.out", stays, &[c(&[1], &[[3.0, -4.0]])], c(&[1], &[[3.0, 4.0]])),
+        (
+            "aten::view_as_real_copy.out",
+            back,
+            &[c(&[2], &[[3.0, -4.0], [1.0, 2.0]])],
+            f(&[2, 2], &[3.0, -4.0, 1.0, 2.0]),
+        ),
+        (
+            "aten::permute_copy.out",
+            stays,
+            &[spectrum(), list(&[1, 0])],
+            c(&[3, 1], &[[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]),
+        ),
+        (
+            "aten::squeeze_copy.dims_out",
+            stays,
+            &[spectrum(), list(&[0])],
+            c(&[3], &[[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]),
+        ),
+        (
+            "aten::slice_copy.Tensor_out",
+            stays,
+            &[spectrum(), Value::Int(1), Value::Int(0), Value::Int(-1), Value::Int(1)],
+            c(&[1, 2], &[[10.0, 0.0], [-2.0, 2.0]]),
+        ),
+    ];
+    for (name, (takes, gives), args, want) in &cases {
+        let operator = super::find_for(name, *takes, *gives).unwrap();
+        let got = run_row(operator, args, std::slice::from_ref(want)).unwrap().remove(0);
+        assert_eq!(Some(&got), want.as_tensor(), "{name} {args:?}");
+    }
+    let refused: [&[Value]; 4] = [
+        &[samples(), list(&[0, -2]), none.clone(), half.clone()],
+        &[samples(), list(&[1]), Value::Int(3), half.clone()],
+        &[f(&[1, 0], &[]), list(&[1]), none.clone(), half.clone()],
+        &[samples(), list(&[]), none.clone(), half],
+    ];
+    let operator = super::find_for("aten::_fft_r2c.out", false, true).unwrap();
+    for args in refused {
+        assert!(run_row(operator, args, &[spectrum()]).is_err(), "{args:?}");
+    }
+    let operator = super::find_for("aten::_fft_c2r.out", true, false).unwrap();
+    assert!(run_row(operator, &[spectrum(), list(&[1]), none, Value::Int(6)], &[samples()]).is_err());
+    // Whatever has no meaning for complex numbers is refused before anything runs, and so is a transform of none.
+    for (name, takes, gives) in [
+        ("aten::exp.out", true, true),
+        ("aten::add.out", false, true),
+        ("aten::cat.out", true, true),
+        ("aten::copy.out", true, true),
+        ("aten::abs.out", true, true),
+        ("aten::_fft_r2c.out", false, false),
+        ("aten::permute_copy.out", true, false),
+    ] {
+        assert!(super::find_for(name, takes, gives).is_none(), "{name}");
+    }
 }
 
 #[test]

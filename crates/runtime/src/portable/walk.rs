@@ -139,7 +139,11 @@ pub(crate) fn groups(shape: &[usize], mask: &[bool], keep: bool) -> Groups {
 
 /// A tensor seen as `[outer, axis, inner]`; one of rank 0 as `[1, 1, 1]`.
 pub(crate) fn around(tensor: &HostTensor, axis: usize) -> (usize, usize, usize) {
-    let shape = tensor.shape();
+    around_axis(tensor.shape(), axis)
+}
+
+/// The same of a shape.
+pub(crate) fn around_axis(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     // Shapes are admitted by the product of their dims, so these do not overflow.
     let outer = shape.iter().take(axis).product();
     let inner = shape.iter().skip(axis + 1).product();

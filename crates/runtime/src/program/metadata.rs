@@ -63,6 +63,9 @@ fn read_value(files: &Files, plan: &ExecutionPlan, value: &EValue, limits: &Limi
         }
         EValue::Tensor(table) => {
             let plan = TensorPlan::new(table, limits)?;
+            if plan.is_complex {
+                return Err("complex numbers as metadata".into());
+            }
             let tensor = files.stored(table, &plan)?;
             Value::Tensor(tensor.ok_or("a tensor without data")?)
         }

@@ -116,6 +116,11 @@ impl Source<'_> {
             steps.map(|(index, step)| self.instruction(&values, chain, index, step, length)).collect()
         });
         let chains = chains.collect::<Result<Vec<Vec<Instruction>>>>()?;
+        for (what, sides) in [("inputs", &self.plan.inputs), ("outputs", &self.plan.outputs)] {
+            if self.indices(what, sides)?.iter().any(|&value| is_complex(&values, value)) {
+                return Err(self.error(what, COMPLEX_OUTSIDE));
+            }
+        }
         Ok(Method {
             name: self.plan.name.to_string(),
             inputs: self.indices("inputs", &self.plan.inputs)?,
@@ -157,6 +162,17 @@ impl Source<'_> {
                 constant = Some(value);
             }
         });
+        let is_strange = match &instruction {
+            Instruction::Kernel { .. } | Instruction::Free { .. } => false,
+            Instruction::Move { from, to } => is_complex(values, *from) != is_complex(values, *to),
+            Instruction::Delegate { inputs, outputs, .. } => {
+                inputs.iter().chain(outputs).any(|&value| is_complex(values, value))
+            }
+            Instruction::JumpFalse { condition, .. } => is_complex(values, *condition),
+        };
+        if is_strange {
+            return Err(self.error(place, COMPLEX_OUTSIDE));
+        }
         match constant {
             Some(value) => Err(self.error(place, format!("writes to value {value}, which is a constant"))),
             None => Ok(instruction),
@@ -168,12 +184,23 @@ impl Source<'_> {
         let table =
             table.ok_or_else(|| self.error(place, format!("there is no operator {}", call.op_index)))?;
         let name = operator_name(table);
-        let operator = portable::find(&name).ok_or_else(|| Error::UnknownOperator {
-            file: self.file.to_owned(),
-            method: self.plan.name.to_string(),
-            operator: name.clone(),
-        })?;
         let mut inputs = self.indices(place, &call.args)?;
+        let complex: Vec<bool> = inputs.iter().map(|&value| is_complex(values, value)).collect();
+        let (takes, others) =
+            complex.split_first().map_or((false, &complex[..]), |(takes, rest)| (*takes, rest));
+        let gives = others.contains(&true);
+        let operator =
+            portable::find_for(&name, takes, gives).ok_or_else(|| match portable::knows_operator(&name) {
+                true => self.error(
+                    place,
+                    format!("`{name}` has no meaning for numbers that are complex there, or are not"),
+                ),
+                false => Error::UnknownOperator {
+                    file: self.file.to_owned(),
+                    method: self.plan.name.to_string(),
+                    operator: name.clone(),
+                },
+            })?;
         let separate = match operator.outs {
             Outs::Tensors(count) => count,
             Outs::List | Outs::Number | Outs::Inputs(_) => 1,
@@ -227,6 +254,19 @@ impl Source<'_> {
         }
         let outputs = inputs.split_off(takes);
         Ok(Instruction::Delegate { number, graph: *graph, inputs, outputs })
+    }
+}
+
+/// Why complex numbers cannot be where they are.
+const COMPLEX_OUTSIDE: &str =
+    "complex numbers stay among the operators of a program: no delegate, input or output has them";
+
+/// Whether a value is a complex tensor, or a list with one.
+fn is_complex(values: &[ValuePlan], value: usize) -> bool {
+    let alone = |value: usize| matches!(values.get(value), Some(ValuePlan::Tensor(plan)) if plan.is_complex);
+    match values.get(value) {
+        Some(ValuePlan::Tensors(items)) => items.iter().flatten().any(|&item| alone(item)),
+        _ => alone(value),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tensors of the program itself: their type, their place in planned memory, and constant contents.
 
+use crate::portable::complex::CARRIER;
 use crate::reference::interpret::extent;
 use crate::value::describe_tensor;
 use crate::{Error, Result};
@@ -7,10 +8,15 @@ use pteron_format::Limits;
 use pteron_format::pte::{self, TensorShapeDynamism};
 use pteron_tensor::{DType, HostTensor, element_count};
 
+/// ExecuTorch's `ScalarType` of two f32 that are a complex number.
+const COMPLEX: i8 = 9;
+
 /// A tensor of the program.
 #[derive(Debug)]
 pub(crate) struct TensorPlan {
     pub(crate) dtype: DType,
+    /// Whether its elements are complex numbers, carried in that dtype.
+    pub(crate) is_complex: bool,
     /// The shape, or its upper bound.
     pub(crate) sizes: Vec<usize>,
     pub(crate) dynamic: bool,
@@ -35,7 +41,8 @@ pub(crate) struct Place {
 impl TensorPlan {
     /// Type and place of a table, its contents still open.
     pub(super) fn new(table: &pte::Tensor, limits: &Limits) -> Result<TensorPlan, String> {
-        let dtype = table.scalar_type.dtype();
+        let is_complex = table.scalar_type.code() == COMPLEX;
+        let dtype = if is_complex { Some(CARRIER) } else { table.scalar_type.dtype() };
         let dtype = dtype
             .ok_or_else(|| format!("elements of type {} are not supported", table.scalar_type.code()))?;
         let sizes =
@@ -55,7 +62,8 @@ impl TensorPlan {
         };
         let place = table.allocation_info.as_ref();
         let place = place.map(|details| Place { arena: details.memory_id, offset: details.offset() });
-        Ok(TensorPlan { dtype, sizes, dynamic, order: table.dim_order.to_vec(), place, constant: None })
+        let (order, constant) = (table.dim_order.to_vec(), None);
+        Ok(TensorPlan { dtype, is_complex, sizes, dynamic, order, place, constant })
     }
 
     /// Whether it lies in memory as it is read.
@@ -104,6 +112,9 @@ impl TensorPlan {
 impl std::fmt::Display for TensorPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let most = if self.dynamic { "at most " } else { "" };
-        write!(f, "{} {most}{:?}", self.dtype, self.sizes)
+        match self.is_complex {
+            true => write!(f, "c64 {most}{:?}", self.sizes),
+            false => write!(f, "{} {most}{:?}", self.dtype, self.sizes),
+        }
     }
 }

@@ -130,6 +130,7 @@ fn check(files: &BTreeMap<String, Vec<u8>>, program: &[u8], options: &Options) -
 }
 
 /// A program with MLX bytecode in place of its payloads.
+#[allow(dead_code)] // programs without a payload have nothing to turn
 pub(crate) fn with_mlx(program: &[u8]) -> Result<Vec<u8>, String> {
     let limits = Limits::default();
     let pte = Pte::read(Bytes::copy_of(program), &limits).map_err(|error| error.to_string())?;

@@ -287,7 +287,8 @@ fn spectra_are_made_moved_and_read() {
     let (half, whole) = (Value::Bool(true), Value::Bool(false));
     let third = |sign: f64| ((8.0 + sign * 14.0 * 0.75f64.sqrt()) / 3.0) as f32;
     let (to, back, stays) = ((false, true), (true, false), (true, true));
-    let cases: [(&str, (bool, bool), &[Value], Value); 12] = [
+    type Case<'c> = (&'c str, (bool, bool), &'c [Value], Value);
+    let cases: [Case<'_>; 12] = [
         ("aten::_fft_r2c.out", to, &[samples(), list(&[-1]), none.clone(), half.clone()], spectrum()),
         (
             "aten::_fft_r2c.out",

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pteron_companion::{Encoder, Speech, TokenizerConfig, TokenizerFormat};
+use pteron_companion::{Encoder, Speech, TokenizerConfig, TokenizerFormat, Vision};
 use pteron_models::{Architecture, WeightSource};
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ pub struct Checkpoint {
     pub generation_config: Option<String>,
     /// What a speech model says of itself.
     pub speech: Option<Speech>,
+    /// What a model that sees says of that.
+    pub vision: Option<Vision>,
     /// What an encoder says of itself.
     pub encoder: Option<Encoder>,
     /// What it was read from.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use pteron_companion as companion;
 use pteron_format::WriteOptions;
 use pteron_format::assemble::{DataWriter, ProgramWriter};
+use pteron_models::architectures::LOOK;
 use pteron_models::{KvCache, Logits, Model, ModelOptions, Position, Quantization, WeightReport};
 use pteron_tensor::{Bytes, DType};
 use serde_json::json;
@@ -225,6 +226,9 @@ impl<'c> Export<'c> {
         }
         if let Some(speech) = &self.checkpoint.speech {
             name(companion::SPEECH, json!(speech).to_string().as_bytes())?;
+        }
+        if let Some(vision) = self.checkpoint.vision.as_ref().filter(|_| self.model.has_method(LOOK)) {
+            name(companion::VISION, json!(vision).to_string().as_bytes())?;
         }
         if let Some(encoder) = &self.checkpoint.encoder {
             name(companion::ENCODER, json!(encoder).to_string().as_bytes())?;

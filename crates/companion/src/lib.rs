@@ -7,11 +7,13 @@ mod config;
 mod encoder;
 mod format;
 mod speech;
+mod vision;
 
 pub use config::TokenizerConfig;
 pub use encoder::Encoder;
 pub use format::{TokenizerFormat, UnknownFormat};
-pub use speech::{Parakeet, Speech, Voxtral, Whisper, WhisperTokens};
+pub use speech::{Parakeet, Realtime, Speech, Voxtral, Whisper, WhisperTokens};
+pub use vision::{Filter, Marks, Patches, Pixels, Size, Vision};
 
 /// The tokenizer's file, as it was published.
 pub const TOKENIZER: &str = "pteron.tokenizer";
@@ -25,6 +27,8 @@ pub const CHAT_TEMPLATE: &str = "pteron.chat_template";
 pub const GENERATION_CONFIG: &str = "generation_config.json";
 /// What a speech program says of itself: a [`Speech`], as JSON.
 pub const SPEECH: &str = "pteron.speech";
+/// What a program that sees says of itself: a [`Vision`], as JSON.
+pub const VISION: &str = "pteron.vision";
 /// What a program that makes vectors or numbers of texts says of itself: an [`Encoder`], as JSON.
 pub const ENCODER: &str = "pteron.encoder";
 /// What the program was made from, by which version, with which options, as JSON.

@@ -12,6 +12,8 @@ pub enum Speech {
     Parakeet(Parakeet),
     /// A language model that reads what an encoder of 30 seconds hears among its tokens.
     Voxtral(Voxtral),
+    /// An encoder that hears sound as it comes, and a language model that writes a token for each place of it.
+    Realtime(Realtime),
 }
 
 /// A program of Voxtral's kind. Its marks are told by the names that its vocabulary has for them.
@@ -21,6 +23,19 @@ pub struct Voxtral {
     pub mels: usize,
     /// Frames of a window.
     pub frames: usize,
+}
+
+/// A program of Voxtral Realtime's kind. Its marks are told by the names that its vocabulary has for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Realtime {
+    /// Mel bands.
+    pub mels: usize,
+    /// Frames of a place.
+    pub frames: usize,
+    /// Places that the text is behind the sound.
+    pub delay: usize,
+    /// Places of silence before the sound.
+    pub silence: usize,
 }
 
 /// A program of Parakeet's kind.
@@ -119,6 +134,32 @@ impl WhisperTokens {
         })
     }
 
+    /// The tokens of a vocabulary that calls them what published ones do, by those names. Nothing for one that lacks a mark.
+    pub fn named(id_of: impl Fn(&str) -> Option<u32>) -> Option<WhisperTokens> {
+        let start = id_of("<|startoftranscript|>")?;
+        let language = |id: u32| {
+            LANGUAGES
+                .split_whitespace()
+                .find(|code| id_of(&format!("<|{code}|>")) == Some(id))
+                .map(str::to_owned)
+        };
+        let languages = (1..).map_while(|behind| language(start.checked_add(behind)?)).collect();
+        let no_times = id_of("<|notimestamps|>")?;
+        Some(WhisperTokens {
+            end: id_of("<|endoftext|>")?,
+            start,
+            languages,
+            translate: id_of("<|translate|>")?,
+            transcribe: id_of("<|transcribe|>")?,
+            previous: id_of("<|startofprev|>")?,
+            // Older vocabularies speak of captions.
+            no_speech: id_of("<|nospeech|>").or_else(|| id_of("<|nocaptions|>"))?,
+            no_times,
+            // Older vocabularies do not list times, which follow all the same.
+            first_time: id_of("<|0.00|>").or_else(|| no_times.checked_add(1))?,
+        })
+    }
+
     /// The token of a language by its code.
     pub fn language(&self, code: &str) -> Option<u32> {
         let at = self.languages.iter().position(|known| known == code)?;
@@ -129,6 +170,30 @@ impl WhisperTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vocabularies_of_any_size_are_told_by_names() {
+        let names = [
+            "<|endoftext|>",
+            "<|startoftranscript|>",
+            "<|de|>",
+            "<|en|>",
+            "<|translate|>",
+            "<|transcribe|>",
+            "<|startoflm|>",
+            "<|startofprev|>",
+            "<|nocaptions|>",
+            "<|notimestamps|>",
+        ];
+        let id_of = |name: &str| names.iter().position(|known| *known == name).map(|at| at as u32 + 40);
+        let tokens = WhisperTokens::named(id_of).unwrap();
+        assert_eq!(
+            (tokens.end, tokens.start, tokens.language("de"), tokens.language("en")),
+            (40, 41, Some(42), Some(43))
+        );
+        assert_eq!((tokens.transcribe, tokens.no_speech, tokens.first_time), (45, 48, 50));
+        assert_eq!(WhisperTokens::named(|name| id_of(name).filter(|id| *id != 47)), None);
+    }
 
     #[test]
     fn published_vocabularies_have_their_tokens() {

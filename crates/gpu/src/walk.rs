@@ -425,6 +425,11 @@ impl<'a> Walk<'a> {
             let (k, Some(&layer)) = (self.tensor(*k)?, layer_id.as_ref()) else {
                 return invalid("the node has no layer");
             };
+            if self.tensor(*position)?.sizes() == [2, 1] {
+                return invalid(
+                    "tokens that see those behind them (images) are read by the cpu backend alone",
+                );
+            }
             let Some(start) = self.first_of(*position) else {
                 // Read, then asked for again.
                 let view = self.tensor(*position)?;

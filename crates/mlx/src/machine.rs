@@ -355,6 +355,11 @@ impl<'a> Machine<'a> {
                 let layer =
                     usize::try_from(*layer).map_err(|_| MlxError::Invalid("the layer is negative".into()))?;
                 let tensor = |value: ValueId| self.values.tensor(value);
+                if tensor(*position)?.ty.shape.as_slice() == [2, 1] {
+                    return invalid(
+                        "tokens that see those behind them (images) are read by the cpu backend alone",
+                    );
+                }
                 let start = numbers::first(tensor(*position)?)?;
                 let Some(cache) = &mut self.effects.cache else {
                     return invalid(

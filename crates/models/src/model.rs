@@ -173,6 +173,19 @@ impl Model {
             let logits = architecture.build(&mut net)?;
             methods.push((FORWARD, net.finish(logits)?));
         }
+        // What is seen goes to the session's cache, beside what is read.
+        let sees = options.kv == KvCache::OffGraph && architecture.most_rows() <= options.chunk;
+        for part in architecture.beside().into_iter().filter(|_| sees) {
+            let own = ModelOptions {
+                position: Position::Number,
+                logits: Logits::Last,
+                beside: 0,
+                ..options.clone()
+            };
+            let mut net = Net::part(source.clone(), own, part)?;
+            let outputs = architecture.build_part(part, &mut net)?;
+            methods.push((part, net.finish_with(outputs)?));
+        }
         for (_, built) in &mut methods {
             // Methods have their weights in common.
             stored.extend(built.stored.drain(..).filter(|weight| keys.insert(weight.key.clone())));
@@ -195,6 +208,11 @@ impl Model {
     /// The graph of `forward`, and the one that runs once at load.
     pub fn module(&self) -> &Module {
         &self.methods[0].1.module
+    }
+
+    /// Whether the program has a method of that name.
+    pub fn has_method(&self, name: &str) -> bool {
+        self.methods.iter().any(|(method, _)| *method == name)
     }
 
     /// Bytes of all weights as the file stores them.

@@ -7,6 +7,7 @@ mod error;
 pub mod mel;
 pub mod parakeet;
 mod part;
+pub mod realtime;
 pub mod segment;
 pub mod sound;
 pub mod transcript;

@@ -25,6 +25,44 @@ impl Part {
     }
 }
 
+/// How a call is told where its rows are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// By a number.
+    Number,
+    /// By a tensor with the position of the first.
+    First,
+    /// By a tensor with the positions of all.
+    Each,
+}
+
+impl Position {
+    /// What a method takes as that input.
+    pub(crate) fn of(method: &MethodInfo, at: usize) -> Result<Position> {
+        match method.inputs.get(at).map(|input| &input.kind) {
+            Some(ArgumentKind::Int) => Ok(Position::Number),
+            Some(ArgumentKind::Tensor { dims, .. }) if dims.iter().all(|bound| bound.max == Some(1)) => {
+                Ok(Position::First)
+            }
+            Some(ArgumentKind::Tensor { .. }) => Ok(Position::Each),
+            _ => Err(SpeechError::Model(format!("`{}` takes no position", method.name))),
+        }
+    }
+
+    /// The input of a call with so many rows from a position on.
+    pub(crate) fn value(self, start: usize, count: usize) -> Result<Value> {
+        let first = start as i64;
+        Ok(match self {
+            Position::Number => Value::Int(first),
+            Position::First => HostTensor::from_slice(vec![1], &[first]).map_err(wrong)?.into(),
+            Position::Each => {
+                let all: Vec<i64> = (first..first + count as i64).collect();
+                HostTensor::from_slice(vec![count], &all).map_err(wrong)?.into()
+            }
+        })
+    }
+}
+
 /// What a method takes, or what it gives.
 pub(crate) enum Side {
     Input(usize),

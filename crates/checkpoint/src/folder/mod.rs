@@ -7,18 +7,20 @@ mod mxfp4;
 mod names;
 mod pieces;
 mod published;
+mod realtime;
 mod safetensors;
 mod sentences;
 mod small_floats;
 mod tokenizer;
 mod torchao;
+mod vision;
 mod weights;
 mod whole;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use pteron_companion::{Speech, Voxtral};
+use pteron_companion::{Realtime, Speech, Voxtral};
 use pteron_models::Config;
 use pteron_models::architectures::{self, families};
 use serde_json::{Map, Value};
@@ -35,7 +37,10 @@ const LARGEST_CONFIG: u64 = 16 << 20;
 const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
 
 /// Wrappers around a text model that hears.
-const HEARS: [&str; 1] = ["voxtral"];
+const HEARS: [&str; 2] = ["voxtral", "voxtral_realtime"];
+
+/// Wrappers around a text model that sees, and the family that both are.
+const SEES: [(&str, &str); 2] = [("gemma3", "gemma3 with eyes"), ("qwen2_5_vl", "qwen2_5_vl")];
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
@@ -59,7 +64,12 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
     // A wrapper whose other half is built too; of all others the text model alone is.
     let wrapper = config.wrapper().filter(|name| HEARS.contains(name));
     let architecture = wrapper.map_or_else(|| config.family(), Ok).map_err(wrong)?.to_owned();
-    let family = architectures::family(&architecture).ok_or_else(|| CheckpointError::Architecture {
+    // Older files of some have no wrapper: all is in one object.
+    let outer = config.wrapper().unwrap_or(&architecture);
+    let sees = SEES.iter().find(|(wrapper, _)| *wrapper == outer);
+    let sees = sees.filter(|_| config.get_anywhere("vision_config").is_some());
+    let name = sees.map_or(architecture.as_str(), |(_, family)| family);
+    let family = architectures::family(name).ok_or_else(|| CheckpointError::Architecture {
         path: path.clone(),
         name: architecture.clone(),
         known: families().map(|family| family.names[0]).collect::<Vec<_>>().join(", "),
@@ -106,13 +116,24 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
             let parakeet = architectures::Parakeet::read(&config).map_err(wrong)?;
             Some(Speech::Parakeet(nemo::speech(&parakeet)))
         }
-        name if HEARS.contains(&name) => {
+        name if HEARS[1] == name => {
+            let told = realtime::read(folder)?;
+            if let Some(delay) = told.delay {
+                // What the vocabulary was made with comes before what models are by themselves.
+                config.set("default_num_delay_tokens", delay.into());
+            }
+            let model = architectures::Realtime::read(&config).map_err(wrong)?;
+            let (mels, frames, delay) = (model.num_mel_bins, model.frames(), model.delay);
+            Some(Speech::Realtime(Realtime { mels, frames, delay, silence: told.silence }))
+        }
+        name if HEARS[0] == name => {
             let voxtral = architectures::Voxtral::read(&config).map_err(wrong)?;
             let (mels, frames) = (voxtral.num_mel_bins, 2 * voxtral.max_source_positions);
             Some(Speech::Voxtral(Voxtral { mels, frames }))
         }
         _ => None,
     };
+    let vision = sees.map(|_| vision::read(folder, &config)).transpose()?;
     let origin = Origin { architecture, ..origin };
     let architecture = family.read(&config).map_err(wrong)?;
     let context = architecture.facts().context;
@@ -137,6 +158,7 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
         chat_templates,
         generation_config,
         speech,
+        vision,
         encoder,
         origin,
         remarks,

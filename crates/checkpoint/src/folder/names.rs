@@ -13,14 +13,19 @@ const HEAD: [&str; 5] =
 const MATRIX: [&str; 4] = ["weight", "_weight_qdata", "qweight", "weight_packed"];
 
 /// What stands beside a text model, and the prefix that some files put before it.
-const BESIDE: [&str; 2] = ["audio_tower.", "multi_modal_projector."];
+const BESIDE: [&str; 4] = ["audio_tower.", "vision_tower.", "visual.", "multi_modal_projector."];
 const BESIDE_PREFIX: &str = "model.";
+/// A module that some files put around what is in the vision tower.
+const TOWER: &str = "vision_tower.";
+const INSIDE: &str = "vision_model.";
 
 /// The prefixes of one checkpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     model: &'static str,
     beside: &'static str,
+    /// What the modules of the vision tower are in.
+    inside: &'static str,
     head: Option<&'static str>,
     embedding: &'static str,
 }
@@ -31,10 +36,14 @@ impl Names {
         let (prefixes, embedding) = (places.prefixes(), places.embedding());
         let model = prefixes.iter().find(|prefix| has(&format!("{prefix}{embedding}.")));
         let model = model.or(prefixes.first()).copied().unwrap_or_default();
-        let is_beside =
-            |name: &str| name.strip_prefix(BESIDE_PREFIX).is_some_and(|name| name.starts_with(BESIDE[0]));
+        let is_beside = |name: &str| {
+            let name = name.strip_prefix(BESIDE_PREFIX);
+            name.is_some_and(|name| BESIDE.iter().any(|part| name.starts_with(part)))
+        };
         let beside = if tensors.names().any(is_beside) { BESIDE_PREFIX } else { "" };
-        Names { model, beside, head: HEAD.into_iter().find(|prefix| has(prefix)), embedding }
+        let tower = format!("{beside}{TOWER}{INSIDE}");
+        let inside = if tensors.names().any(|name| name.starts_with(&tower)) { INSIDE } else { "" };
+        Names { model, beside, inside, head: HEAD.into_iter().find(|prefix| has(prefix)), embedding }
     }
 
     /// The name in the files.
@@ -42,6 +51,9 @@ impl Names {
         match (name.strip_prefix("model."), name.strip_prefix("lm_head.")) {
             (Some(rest), _) => format!("{}{rest}", self.model),
             (_, Some(rest)) => format!("{}{rest}", self.head.unwrap_or(HEAD[0])),
+            _ if name.starts_with(TOWER) => {
+                format!("{}{TOWER}{}{}", self.beside, self.inside, &name[TOWER.len()..])
+            }
             _ if BESIDE.iter().any(|part| name.starts_with(part)) => format!("{}{name}", self.beside),
             _ => name.to_owned(),
         }

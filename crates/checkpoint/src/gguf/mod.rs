@@ -103,6 +103,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         chat_templates,
         generation_config,
         speech,
+        vision: None,
         encoder: None,
         origin,
         remarks,

@@ -93,6 +93,7 @@ pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         chat_templates: ChatTemplates::default(),
         generation_config: None,
         speech,
+        vision: None,
         encoder: None,
         origin,
         remarks: Vec::new(),

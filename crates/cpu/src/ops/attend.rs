@@ -12,6 +12,7 @@ use pteron_kernels::index::integer_at;
 use pteron_kernels::path::Path;
 use pteron_kernels::view::{View, ViewMut};
 use pteron_runtime::{Error, NodeError};
+use pteron_tensor::DType;
 use std::ops::Range;
 
 /// An op over the cache.
@@ -79,7 +80,7 @@ impl Attending {
 
     /// The tokens of one session.
     fn rows(&self, run: &Run<'_>, cache: &mut Cache, rows: Range<usize>) -> Result<(), NodeError> {
-        let start = start_of(&run.view(self.position)?, rows.clone())?;
+        let (start, is_ahead) = start_of(&run.view(self.position)?, rows.clone())?;
         let (q, k, v) = (run.view(self.q)?, run.view(self.k)?, run.view(self.v)?);
         let (queries, keys, values) = (part(&q, &rows)?, part(&k, &rows)?, part(&v, &rows)?);
         if q.sizes()[2] != k.sizes()[2] || v.sizes()[2] != k.sizes()[2] {
@@ -101,7 +102,19 @@ impl Attending {
         let work = (q.len() as u64).saturating_mul(live.ring.live as u64).saturating_mul(2);
         run.control.charge(work).map_err(of_run)?;
         let (k, v, ring, pages) = (live.keys(), live.values(), Some(live.ring), Some(live.pages()));
-        let mask = Mask::Causal { window: live.window };
+        let (tokens, keys) = (queries[2], live.ring.live);
+        let seen = is_ahead.then(|| behind(tokens, keys, live.window));
+        let (sizes, strides) = ([1, heads, tokens, keys], [0, 0, keys as isize, 1]);
+        let mask = match &seen {
+            None => Mask::Causal { window: live.window },
+            // No query has left any key behind.
+            Some(None) => Mask::None,
+            // The same for all heads.
+            Some(Some(seen)) => match View::new(seen, DType::Bool, 0, &sizes, &strides) {
+                Some(seen) => Mask::Tensor(seen),
+                None => return Err(invalid(format!("{tokens} tokens that see {keys} keys"))),
+            },
+        };
         let job = Attention { q, k, v, scale: self.scale, mask, ring, pages };
         let target = run.target(self.result)?;
         let mut sizes =
@@ -118,6 +131,14 @@ impl Attending {
         attention(run.pool, self.path, &mut target, &job, &mut run.lend(self.scratch)?);
         Ok(())
     }
+}
+
+/// Which keys the window of each query has not left behind, where it has left any; the last query is that of the last key.
+fn behind(queries: usize, keys: usize, window: Option<usize>) -> Option<Vec<u8>> {
+    let window = window.filter(|&window| window < keys)?;
+    let first = |query: usize| (keys + query + 1).saturating_sub(queries + window);
+    let row = |query: usize| (0..keys).map(move |key| u8::from(key >= first(query)));
+    Some((0..queries).flat_map(row).collect())
 }
 
 /// The sizes of some tokens' part of `[1, heads, T, features]`.
@@ -138,15 +159,23 @@ fn cut<'v>(view: &View<'v>, rows: &Range<usize>, sizes: &'v [usize; 4]) -> View<
     unsafe { View::from_raw(view.data().wrapping_offset(offset), view.dtype(), sizes, view.strides()) }
 }
 
-/// The position of the first of these tokens. Where each has one, they follow each other: a text has no gaps inside a call.
-fn start_of(positions: &View<'_>, tokens: Range<usize>) -> Result<i64, NodeError> {
+/// The position of the first of these tokens, and whether they see those behind them. Where each has one, they follow each
+/// other: a text has no gaps inside a call.
+fn start_of(positions: &View<'_>, tokens: Range<usize>) -> Result<(i64, bool), NodeError> {
     let count = positions.len();
     let get = |at: usize| {
         integer_at(positions, at).ok_or_else(|| invalid(format!("no position in {:?}", positions.sizes())))
     };
+    if positions.sizes() == [2, 1] {
+        let (first, last) = (get(0)?, get(1)?);
+        return match tokens.start == 0 && first.checked_add(tokens.len() as i64 - 1) == Some(last) {
+            true => Ok((first, true)),
+            false => Err(invalid(format!("{} tokens at {first} see up to {last}", tokens.len()))),
+        };
+    }
     // One position is that of the first of all tokens.
     if count == 1 && tokens.start == 0 || tokens.is_empty() {
-        return get(0);
+        return Ok((get(0)?, false));
     }
     if tokens.end > count {
         return Err(invalid(format!("{count} positions for {} tokens", tokens.end)));
@@ -161,5 +190,5 @@ fn start_of(positions: &View<'_>, tokens: Range<usize>) -> Result<i64, NodeError
             )));
         }
     }
-    Ok(start)
+    Ok((start, false))
 }

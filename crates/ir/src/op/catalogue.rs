@@ -493,7 +493,7 @@ catalogue! {
     #[doc = "Random bits of 1, 2 or 4 bytes by MLX's keys; without a seed, of the session's generator."]
     RandomBits "random_bits" = 133 { shape: Ints, seed: MaybeScalar, width: I32 = 4 }
         -> out: Tensor @ 0 |t| t.random_bits(shape, *seed, *width);
-    #[doc = "Writes keys and values into the off-graph cache and attends over it."]
+    #[doc = "Writes keys and values into the off-graph cache and attends over it: each token sees up to itself, or all up to the last of two positions in a column."]
     UpdateAndAttend "update_and_attend" = 134 {
         q: Tensor, k: Tensor, v: Tensor, position: Tensor, layer_id: MaybeI32, scale: MaybeF32, out_dtype: MaybeDType,
     } -> out: Tensor @ 4 |t| t.update_and_attend(*q, *k, *v, *position, *layer_id, *scale, *out_dtype);

@@ -127,9 +127,11 @@ impl<'a> Typing<'a> {
         if position.shape.iter().any(|dim| dim.as_known() == Some(0)) {
             return invalid("a position needs an element");
         }
-        // That of the first token, or one for each.
-        if let Some(count) =
-            self.product(&position.shape).and_then(|count| count.as_known()).filter(|&count| count != 1)
+        // That of the first token, or one for each; in a column that of the first and the last that all of them see.
+        let is_column = matches!(&position.shape[..], [rows, one] if rows.as_known() == Some(2) && one.as_known() == Some(1));
+        if !is_column
+            && let Some(count) =
+                self.product(&position.shape).and_then(|count| count.as_known()).filter(|&count| count != 1)
             && let Some(tokens) = q.shape[2].as_known().filter(|&tokens| tokens != count)
         {
             return invalid(format!("{count} positions for {tokens} tokens"));

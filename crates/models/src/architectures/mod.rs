@@ -19,6 +19,8 @@ mod gemma4;
 mod llama;
 mod parakeet;
 mod qwen;
+mod realtime;
+mod seeing;
 #[cfg(test)]
 mod tests;
 mod voxtral;
@@ -38,6 +40,8 @@ pub use gemma4::{Gemma4, PerLayerInputs};
 pub use llama::Llama;
 pub use parakeet::{Parakeet, ParakeetHead};
 pub use qwen::Qwen;
+pub use realtime::Realtime;
+pub use seeing::{Eyes, Gemma3Eyes, IMAGE_ROWS, LOOK, QwenEyes, Seeing, Siglip};
 pub use voxtral::Voxtral;
 pub use whisper::Whisper;
 
@@ -58,6 +62,16 @@ pub trait Architecture: Send + Sync {
     fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
         let logits = self.build(net)?;
         Ok(vec![(part.to_owned(), logits)])
+    }
+
+    /// Methods beside `forward` that read something else than tokens into the same caches.
+    fn beside(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Rows that one call of those may have to read at once.
+    fn most_rows(&self) -> usize {
+        0
     }
 
     /// Where published files keep its weights.
@@ -125,7 +139,7 @@ impl Family {
 }
 
 /// Families that are no rows of the table.
-const OWN: [Family; 7] = [
+const OWN: [Family; 10] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
@@ -134,9 +148,15 @@ const OWN: [Family; 7] = [
         names: &["whisper", "WhisperForConditionalGeneration"],
         kind: Kind::Own(|config| Ok(Box::new(Whisper::read(config)?))),
     },
+    Family { names: seeing::GEMMA3, kind: Kind::Own(|config| Ok(Box::new(Seeing::gemma3(config)?))) },
+    Family { names: seeing::QWEN2_5_VL, kind: Kind::Own(|config| Ok(Box::new(Seeing::qwen2_5_vl(config)?))) },
     Family {
         names: &["voxtral", "VoxtralForConditionalGeneration"],
         kind: Kind::Own(|config| Ok(Box::new(Voxtral::read(config)?))),
+    },
+    Family {
+        names: &["voxtral_realtime", "VoxtralRealtimeForConditionalGeneration"],
+        kind: Kind::Own(|config| Ok(Box::new(Realtime::read(config)?))),
     },
     Family {
         names: &[

@@ -98,6 +98,8 @@ pub enum Biases {
     QueriesKeysValues,
     /// That of the output.
     Output,
+    /// Those of queries, values and the output.
+    AllButKeys,
     /// All of them.
     All,
 }
@@ -113,12 +115,16 @@ impl Biases {
         }
     }
 
-    fn inputs(self) -> bool {
-        matches!(self, Biases::QueriesKeysValues | Biases::All)
+    fn input(self, which: &str) -> bool {
+        match self {
+            Biases::QueriesKeysValues | Biases::All => true,
+            Biases::AllButKeys => which != "k_proj",
+            Biases::None | Biases::Output => false,
+        }
     }
 
     fn output(self) -> bool {
-        matches!(self, Biases::Output | Biases::All)
+        matches!(self, Biases::Output | Biases::AllButKeys | Biases::All)
     }
 }
 
@@ -209,7 +215,7 @@ impl Attention<'_> {
         let Heads { head_dim, biases, clip, norms, .. } = self.heads;
         let width = heads * head_dim;
         let weight = matrix(net, &format!("{}.{which}.weight", self.name), width, self.hidden)?;
-        let bias = match biases.inputs() {
+        let bias = match biases.input(which) {
             false => None,
             true => Some(bias(net, &format!("{}.{which}.bias", self.name), width)?),
         };
@@ -381,7 +387,7 @@ impl KeyValues {
             }
             // A layer that shares keys writes them again: cells are addressed by position.
             Seen::OffGraph { keys: k, values: v, cache } => {
-                let position = net.input_pos()?;
+                let position = net.cache_position()?;
                 let (layer_id, scale, out_dtype) = (Some(cache), Some(scale), Some(activations));
                 net.op(Op::UpdateAndAttend { q, k, v, position, layer_id, scale, out_dtype })?
             }

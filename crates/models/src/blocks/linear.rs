@@ -133,6 +133,16 @@ pub fn product(
     }
 }
 
+/// The product with a weight of the graph that is not packed, `[out, in]`.
+pub(crate) fn product_of(
+    net: &mut Net,
+    x: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId, ModelError> {
+    linear(net, x, Matrix(Kind::Dense(weight)), bias)
+}
+
 /// Products with matrices that are picked by number: rows `[.., 1, columns]` and picks that go together with what stands
 /// before them, in the activations' dtype.
 pub fn picked(net: &mut Net, x: ValueId, matrices: Matrix, picks: ValueId) -> Result<ValueId, ModelError> {
@@ -216,4 +226,22 @@ pub fn projected(
         false => None,
     };
     linear(net, x, weight, bias)
+}
+
+/// The product with a module's matrix in the activations' dtype, whatever other matrices are packed in, and its bias.
+pub fn unpacked(
+    net: &mut Net,
+    x: ValueId,
+    module: &str,
+    rows: usize,
+    columns: usize,
+    has_bias: bool,
+) -> Result<ValueId, ModelError> {
+    let dtype = net.activations();
+    let weight = net.floats(&format!("{module}.weight"), &[rows, columns], dtype, 0.0)?;
+    let bias = match has_bias {
+        true => Some(bias(net, &format!("{module}.bias"), rows)?),
+        false => None,
+    };
+    linear(net, x, Matrix(Kind::Dense(weight)), bias)
 }

@@ -28,6 +28,8 @@ pub struct MlpKind {
     pub activation: Activation,
     /// Whether its matrices have biases.
     pub biases: bool,
+    /// Whether the last of them has one, where the others have none.
+    pub out_bias: bool,
     /// What an RMS norm of the features inside adds to the mean square, where there is one (BitNet).
     pub sub_norm: Option<f32>,
     /// What the gate is multiplied by before it is activated, and what comes out.
@@ -37,7 +39,15 @@ pub struct MlpKind {
 impl MlpKind {
     /// A gated one without biases.
     pub const fn gated(inner: usize, activation: Activation) -> MlpKind {
-        MlpKind { inner, gated: true, activation, biases: false, sub_norm: None, factors: (1.0, 1.0) }
+        MlpKind {
+            inner,
+            gated: true,
+            activation,
+            biases: false,
+            out_bias: false,
+            sub_norm: None,
+            factors: (1.0, 1.0),
+        }
     }
 }
 
@@ -51,7 +61,7 @@ impl Mlp<'_> {
         columns: usize,
     ) -> Result<ValueId, ModelError> {
         let weight = matrix(net, &format!("{}.{which}.weight", self.name), rows, columns)?;
-        let bias = match self.kind.biases {
+        let bias = match self.kind.biases || self.kind.out_bias && which == "down_proj" {
             true => Some(bias(net, &format!("{}.{which}.bias", self.name), rows)?),
             false => None,
         };

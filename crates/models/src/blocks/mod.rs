@@ -23,12 +23,14 @@ pub use conv::{ShortConv, short_conv};
 pub use delta::{Delta, DeltaDims, delta_rule};
 pub use experts::{Experts, GroupScore, Groups, Router, Scoring, Shared, experts};
 pub use latent::{Latent, latent_attention};
-pub use linear::{Matrix, bias, embed, linear, matrix, picked, product, projected, stacked};
+pub(crate) use linear::product_of;
+pub use linear::{Matrix, bias, embed, linear, matrix, picked, product, projected, stacked, unpacked};
 pub use lru::{Lru, linear_recurrence};
 pub use mlp::{Mlp, MlpKind, mlp};
 pub use norm::{
     Logits, Norm, NormKind, asked_for, capped, head, layer_norm, logits, output_matrix, unweighted_norm,
 };
+pub(crate) use rope::turned_by;
 pub use rope::{Llama3Scaling, LongScaling, Rope, RopeScaling, RopeSettings, YarnScaling};
 pub use scores::{Alibi, Scores};
 pub use selective::{Selective, SelectiveNorms, selective_scan};

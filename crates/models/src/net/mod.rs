@@ -28,6 +28,9 @@ pub struct Net {
     constants: HashMap<String, ValueId>,
     stored: Vec<Stored>,
     derived: Vec<Derived>,
+    /// The graph that runs once at load, and what it makes besides.
+    load: Option<Box<Net>>,
+    made: Vec<Output>,
     tokens: ValueId,
     /// The position of the first token as a tensor, and as a number: what the call gives, and what is made of it where it
     /// is needed.
@@ -51,10 +54,19 @@ pub struct Net {
     is_recurrent: bool,
     /// The kind of each token, where the call says it.
     kinds: Option<ValueId>,
+    /// What is added to positions before tokens turn by them, where images before them have taken fewer than they have rows.
+    shift: Option<ValueId>,
+    /// Positions of rows along several axes, `[axes, T]`, and how many pairs of a head turn by each in turn.
+    axes: Option<(ValueId, Vec<usize>)>,
+    /// The positions of the first and the last token in a column, where all of them see each other.
+    column: Option<ValueId>,
 }
 
 /// Where a runner says how long the text is that it reads: a buffer of one number, 0 until somebody writes it.
 const TEXT_LENGTH: &str = "text_length";
+
+/// Where a runner says what is added to positions before tokens turn by them: a buffer of one number, 0 until somebody writes it.
+const POSITION_SHIFT: &str = "position_shift";
 
 /// A method that is built.
 pub(crate) struct Built {
@@ -114,6 +126,8 @@ impl Net {
             constants: HashMap::new(),
             stored: Vec::new(),
             derived: Vec::new(),
+            load: None,
+            made: Vec::new(),
             tokens,
             input_pos,
             start,
@@ -128,6 +142,9 @@ impl Net {
             borders: Vec::new(),
             is_recurrent: false,
             kinds: None,
+            shift: None,
+            axes: None,
+            column: None,
         };
         net.length = net.op(Op::SymSize { a: tokens, dim: 1 })?;
         Ok(net)
@@ -151,6 +168,35 @@ impl Net {
     /// The kinds of tokens, `[1, T]`, where the method is told them.
     pub(crate) fn kinds(&self) -> Option<ValueId> {
         self.kinds
+    }
+
+    /// Lets the runner say what is added to positions before tokens turn by them.
+    pub(crate) fn shift_positions(&mut self) {
+        let ty = TensorType::known(DType::I64, &[1]);
+        self.shift = Some(self.builder.graph_mut().add_buffer(POSITION_SHIFT, ty));
+    }
+
+    /// The position that the first token turns by; where each token has one, those of all of them.
+    pub(crate) fn turning_position(&mut self) -> Result<ValueId, ModelError> {
+        let position = self.input_pos()?;
+        match self.shift {
+            Some(shift) => self.once("shifted position", |net| net.add(position, shift)),
+            None => Ok(position),
+        }
+    }
+
+    /// Positions along several axes, and how many pairs turn by each in turn, where rows have them.
+    pub(crate) fn axes(&self) -> Option<&(ValueId, Vec<usize>)> {
+        self.axes.as_ref()
+    }
+
+    /// What ops over the session's cache are told of where the tokens are: the position of the first, or, where tokens see
+    /// those behind them, also of the last.
+    pub(crate) fn cache_position(&mut self) -> Result<ValueId, ModelError> {
+        match self.column {
+            Some(column) => Ok(column),
+            None => self.input_pos(),
+        }
     }
 
     /// Whether each token has a position of its own, so that there is no first one of a text.
@@ -292,6 +338,30 @@ impl Net {
         constant
     }
 
+    /// A constant that the load-time graph makes, once however often it is asked for.
+    pub(crate) fn at_load(
+        &mut self,
+        name: &str,
+        ty: TensorType,
+        make: impl FnOnce(&mut Net) -> Result<ValueId, ModelError>,
+    ) -> Result<ValueId, ModelError> {
+        if let Some(&known) = self.constants.get(name) {
+            return Ok(known);
+        }
+        let mut load = match self.load.take() {
+            Some(load) => load,
+            None => Box::new(Net::part(self.source.clone(), self.options.clone(), "init")?),
+        };
+        load.place.clone_from(&self.place);
+        let made = make(&mut load);
+        self.load = Some(load);
+        let output = Output { name: name.to_owned(), value: made?, ty: Type::Tensor(ty.clone()) };
+        self.made.push(output);
+        let constant = self.builder.graph_mut().add_constant(name, ty);
+        self.constants.insert(name.to_owned(), constant);
+        Ok(constant)
+    }
+
     /// A number as a constant of rank 0.
     pub fn scalar(&mut self, number: f32, dtype: DType) -> ValueId {
         let key = format!("scalar.{dtype}.{number}");
@@ -427,12 +497,16 @@ impl Net {
     }
 
     fn load_time_graph(&mut self) -> Result<Option<Graph>, ModelError> {
-        if self.derived.is_empty() {
-            return Ok(None);
-        }
-        let mut init =
-            Builder::new(Graph { name: format!("{}.init", self.builder.graph().name), ..Graph::default() });
-        let mut factors: HashMap<String, ValueId> = HashMap::new();
+        let (mut init, mut factors) = match self.load.take() {
+            Some(load) => {
+                self.stored.extend(load.stored);
+                (load.builder, load.constants)
+            }
+            None if self.derived.is_empty() => return Ok(None),
+            None => (Builder::new(Graph::default()), HashMap::new()),
+        };
+        init.graph_mut().name = format!("{}.init", self.builder.graph().name);
+        init.graph_mut().outputs.append(&mut self.made);
         for derived in std::mem::take(&mut self.derived) {
             let scales = init.graph_mut().add_constant(&derived.scales, derived.ty.clone());
             // Stored like any other constant, though only this graph reads it.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use pteron_ir::op::FloatArg;
 use pteron_ir::{Builder, Dim, Graph, Op, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType};
 
-use super::Net;
-use crate::model::{ModelOptions, Position};
+use super::{Net, literal, value};
+use crate::model::{KvCache, ModelOptions, Position};
 use crate::weights::Recipe;
 use crate::{ModelError, WeightSource};
 
@@ -44,6 +45,25 @@ impl Net {
         let length = self.symbol("T", self.options.chunk);
         let shape = vec![Dim::known(1), length, Dim::known(width as i64)];
         let rows = self.input("rows", self.activations(), shape);
+        self.first_position();
+        self.reads(rows)?;
+        Ok(rows)
+    }
+
+    /// Makes a part one that goes on where its call before ended, for so many positions and so many rows at once: it is told the
+    /// position of its first row, and keeps keys and values in the graph, because the session's caches are another part's.
+    pub(crate) fn goes_on(&mut self, context: usize, chunk: usize) {
+        (self.options.context, self.options.chunk, self.options.kv) = (context, chunk, KvCache::InGraph);
+        self.first_position();
+    }
+
+    /// The rows `[1, T, ...]` that the layers to come read.
+    pub(crate) fn reads(&mut self, rows: ValueId) -> Result<(), ModelError> {
+        self.length = self.op(Op::SymSize { a: rows, dim: 1 })?;
+        Ok(())
+    }
+
+    fn first_position(&mut self) {
         match self.options.position {
             Position::Number => {
                 let graph = self.builder.graph_mut();
@@ -54,8 +74,40 @@ impl Net {
                 self.input_pos = Some(self.input("input_pos", DType::I64, vec![Dim::known(1)]));
             }
         }
+    }
+
+    /// Rows of one image, `[1, length, width]`, and the position of the first, as a number. They see each other where that is
+    /// said.
+    pub(crate) fn image_rows(
+        &mut self,
+        width: usize,
+        length: Dim,
+        see_each_other: bool,
+    ) -> Result<ValueId, ModelError> {
+        let shape = vec![Dim::known(1), length, Dim::known(width as i64)];
+        let rows = self.input("rows", self.activations(), shape);
+        let graph = self.builder.graph_mut();
+        let number = graph.symbols.add("P", 0, Some(self.options.context as i64 - 1));
+        self.start = Some(graph.add_input("input_pos", Type::Int(Dim::symbol(number))));
         self.length = self.op(Op::SymSize { a: rows, dim: 1 })?;
+        if see_each_other {
+            let first = self.input_pos()?;
+            let end = self.end()?;
+            let last = self.subtract_int(value(end), literal(1))?;
+            let last = self.op(Op::Full {
+                shape: vec![literal(1)],
+                v: FloatArg::Value(last),
+                scalar_type: DType::I64,
+            })?;
+            self.column = Some(self.op(Op::Stack { tensors: vec![first, last], axis: 0 })?);
+        }
         Ok(rows)
+    }
+
+    /// Gives rows of an image positions along three axes, one more input, and says how many pairs turn by each in turn.
+    pub(crate) fn turn_by_axes(&mut self, length: Dim, sections: &[usize]) {
+        let positions = self.input("positions", DType::I64, vec![Dim::known(3), length]);
+        self.axes = Some((positions, sections.to_vec()));
     }
 
     /// One more input.

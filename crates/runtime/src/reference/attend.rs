@@ -63,14 +63,19 @@ impl Machine<'_> {
             Some(Some(Datum::Tensor(tensor))) => Ok(tensor),
             _ => Err(NodeError::Kernel(KernelError::Unset)),
         };
-        let positions = lanes::ints(get(*position)?);
+        let place = get(*position)?;
+        let (positions, is_column) = (lanes::ints(place), place.shape() == [2, 1]);
         let tensors = [get(*q)?, get(*k)?, get(*v)?];
         let length = tensors[1].shape().get(2).copied().unwrap_or(0);
         let (charged, held, effects) = (self.context.control, &self.held, &mut *self.context.effects);
         let admit = |bytes| held.admit(0, bytes).map_err(of_run);
         let whole = Attending { tensors, layer, scale: *scale, out };
         let Some(flat) = &mut self.context.flat else {
-            return whole.attend(start_of(&positions, 0..length)?, effects, charged, &admit);
+            let start = match is_column {
+                true => (column(&positions, length)?, true),
+                false => (start_of(&positions, 0..length)?, false),
+            };
+            return whole.attend(start, effects, charged, &admit);
         };
         let first = Beside { effects, tokens: flat.tokens, control: flat.control };
         let others = flat.others.iter_mut();
@@ -101,7 +106,7 @@ impl Machine<'_> {
                     scale: *scale,
                     out: &ResultType { dtype: out.dtype, shape },
                 };
-                part.attend(start_of(&positions, rows.clone())?, effects, charged, &admit)
+                part.attend((start_of(&positions, rows.clone())?, false), effects, charged, &admit)
             });
             put(&mut result, rows.clone(), &attended.map_err(of_span)?);
             from = rows.end;
@@ -117,7 +122,7 @@ impl Machine<'_> {
 impl Attending<'_> {
     fn attend(
         &self,
-        start: i64,
+        (start, is_ahead): (i64, bool),
         effects: &mut Effects,
         control: &RunControl,
         admit: &dyn Fn(u64) -> Result<(), NodeError>,
@@ -137,7 +142,15 @@ impl Attending<'_> {
         let reach = cache.len().max(usize::try_from(start).unwrap_or(0)) as u64;
         let queries = element_count(&self.out.shape).unwrap_or(usize::MAX) as u64;
         control.charge(queries.saturating_mul(reach.saturating_mul(2))).map_err(of_run)?;
-        Ok(cache.update_and_attend(self.layer, start, (q, k, v), self.scale, self.out)?)
+        Ok(cache.update_and_attend(self.layer, (start, is_ahead), (q, k, v), self.scale, self.out)?)
+    }
+}
+
+/// The position of the first of tokens that all see up to the last of them.
+fn column(positions: &[i64], length: usize) -> Result<i64, NodeError> {
+    match *positions {
+        [first, last] if first.checked_add(length as i64 - 1) == Some(last) => Ok(first),
+        _ => invalid(format!("{length} tokens with the positions {positions:?}")),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::segment::{Segment, Word};
 /// Marks that have no time of their own, as the published programs have it: they end where the token before them does.
 const MARKS: [&str; 11] = ["?", "'", "¡", "¿", "-", ":", ",", "%", "/", ".", "!"];
 /// Marks that end a segment.
-const SENTENCE_ENDS: [char; 7] = ['.', '?', '!', '。', '？', '！', '…'];
+pub(crate) const SENTENCE_ENDS: [char; 7] = ['.', '?', '!', '。', '？', '！', '…'];
 /// A pause, in seconds, that ends a segment too.
 const PAUSE: f64 = 2.0;
 /// A segment, in seconds, that ends with its next word, for models that know no marks.

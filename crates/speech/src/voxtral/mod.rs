@@ -39,3 +39,14 @@ pub trait Engine {
     /// Those that the text has left.
     fn left(&self) -> usize;
 }
+
+/// The likeliest, the first of equals; what is no number is as unlikely as can be.
+pub(crate) fn best(logits: &[f32]) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > best.1 {
+            best = (id as u32, logit);
+        }
+    }
+    best.0
+}

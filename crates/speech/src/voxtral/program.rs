@@ -1,11 +1,11 @@
 //! The engine over programs: `audio_encoder`, `token_embedding` and `text_decoder`, as our export and ExecuTorch's have them.
 
 use pteron_companion::Voxtral;
-use pteron_runtime::{ArgumentKind, Program, Value};
+use pteron_runtime::{Program, Value};
 use pteron_tensor::{DType, HostTensor};
 
 use super::{Engine, Part as PromptPart};
-use crate::part::{Part, Side, dims, floats, tensor, unlike, wrong};
+use crate::part::{Part, Position, Side, dims, floats, tensor, unlike, wrong};
 use crate::{Result, SpeechError};
 
 const SOUND: &str = "audio_encoder";
@@ -32,14 +32,6 @@ pub struct VoxtralProgram {
     context: usize,
     at: usize,
     heard: Vec<f32>,
-}
-
-/// How a call is told where its rows are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Position {
-    Number,
-    First,
-    Each,
 }
 
 impl VoxtralProgram {
@@ -69,14 +61,7 @@ impl VoxtralProgram {
         };
         let (_, logits) = dims(text.info()?, Side::Output(0))?;
         let vocabulary = logits.last().copied().unwrap_or(0);
-        let position = match text.info()?.inputs.get(1).map(|input| &input.kind) {
-            Some(ArgumentKind::Int) => Position::Number,
-            Some(ArgumentKind::Tensor { dims, .. }) if dims.iter().all(|bound| bound.max == Some(1)) => {
-                Position::First
-            }
-            Some(ArgumentKind::Tensor { .. }) => Position::Each,
-            _ => return Err(SpeechError::Model("the decoder takes no position".to_owned())),
-        };
+        let position = Position::of(text.info()?, 1)?;
         if rows == 0 || vocabulary == 0 || frames % 2 != 0 {
             return Err(unlike("windows, rows and tokens are", &[frames, rows, vocabulary]));
         }
@@ -122,15 +107,7 @@ impl VoxtralProgram {
                 let problem = format!("a text of more than {} positions", self.context);
                 return Err(SpeechError::Model(problem));
             }
-            let start = self.at as i64;
-            let position: Value = match self.position {
-                Position::Number => Value::Int(start),
-                Position::First => HostTensor::from_slice(vec![1], &[start]).map_err(wrong)?.into(),
-                Position::Each => {
-                    let all: Vec<i64> = (start..start + count as i64).collect();
-                    HostTensor::from_slice(vec![count], &all).map_err(wrong)?.into()
-                }
-            };
+            let position = self.position.value(self.at, count)?;
             let rows = tensor(vec![1, count, self.width], part, self.dtype)?;
             let given = self.text.run(&[rows.into(), position])?;
             let given = given.first().map(Value::to_tensor).transpose()?.flatten();
@@ -169,7 +146,7 @@ impl VoxtralProgram {
 }
 
 /// Positions that a text has.
-fn context(program: &Program, chunk: usize) -> usize {
+pub(crate) fn context(program: &Program, chunk: usize) -> usize {
     let said = ["get_max_context_len", "get_max_seq_len"].into_iter().find_map(|name| {
         match program.metadata_value(name) {
             Some(Value::Int(number)) => usize::try_from(*number).ok(),

@@ -3,9 +3,9 @@
 use pteron_companion::Voxtral;
 use pteron_llm::tokenizer::Tokenizer;
 
-use super::Engine;
 use super::cut::cut;
 use super::prompt::{Marks, Wanted};
+use super::{Engine, best};
 use crate::mel::{HOP, Mel, MelSettings, scale};
 use crate::segment::{Event, Segment};
 use crate::sound::{RATE, Samples};
@@ -125,17 +125,6 @@ fn windows(samples: &[f32], info: &Voxtral) -> Vec<Vec<f32>> {
     let loudest = frames.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     scale::whisper(&mut frames, loudest);
     frames.chunks(info.frames * mels).map(|window| scale::by_band(window, mels, info.frames)).collect()
-}
-
-/// The likeliest, the first of equals; what is no number is as unlikely as can be.
-fn best(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > best.1 {
-            best = (id as u32, logit);
-        }
-    }
-    best.0
 }
 
 fn seconds(samples: u64) -> f64 {

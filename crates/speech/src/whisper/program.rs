@@ -1,26 +1,30 @@
 //! The engine over programs: `encoder`, `cross_kv` and `decoder`, as methods of one file or as three files with a `forward`
-//! each, as ExecuTorch's exporter writes them.
+//! each, as ExecuTorch's exporter for MLX writes them; or `encoder` and a `text_decoder` that looks at the hidden states themselves, token
+//! by token, as its exporters for other delegates do.
 
 use pteron_companion::{Whisper, WhisperTokens};
-use pteron_runtime::{ArgumentKind, Program, RunControl, Value};
+use pteron_runtime::{Program, RunControl, Value};
 use pteron_tensor::{DType, HostTensor};
 
 use super::Engine;
 use super::words::Scores;
-use crate::part::{Part, Side, dims, floats, tensor, unlike, wrong};
+use crate::part::{Part, Position, Side, dims, floats, tensor, unlike, wrong};
 use crate::{Result, SpeechError};
 
 /// The methods that one file has.
 const METHODS: [&str; 3] = ["encoder", "cross_kv", "decoder"];
 /// The method of one file that word times need.
 const ALIGNMENT: &str = "alignment";
+/// The method that takes what the encoder gives as it is.
+const CLASSIC: &str = "text_decoder";
 /// The method of a file of its own.
 const FORWARD: &str = "forward";
 
 /// A Whisper that can be run.
 pub struct WhisperProgram {
     encoder: Part,
-    cross: Part,
+    /// What makes keys and values of the sound, where the decoder does not do it itself.
+    cross: Option<Part>,
     decoder: Part,
     /// Where the program has it.
     alignment: Option<Part>,
@@ -29,17 +33,24 @@ pub struct WhisperProgram {
     chunk: usize,
     vocabulary: usize,
     features: DType,
-    /// What the decoder takes: tokens, position, then keys and values of the sound.
+    /// What the decoder takes: tokens, keys and values of the sound, and at this place the position.
     inputs: Vec<Value>,
+    position: usize,
     outputs: Vec<Value>,
 }
 
 impl WhisperProgram {
-    /// A program with all three methods, or three programs in the order of their use. What they do not say of themselves
-    /// is told by the sizes of their inputs and outputs.
-    pub fn new(programs: &[Program], info: Option<Whisper>) -> Result<WhisperProgram> {
+    /// A program with all methods, or three programs in the order of their use. What they do not say of themselves is told by the sizes
+    /// of their inputs and outputs, and by tokens that the vocabulary has names for.
+    pub fn new(
+        programs: &[Program],
+        info: Option<Whisper>,
+        named: Option<WhisperTokens>,
+    ) -> Result<WhisperProgram> {
+        let is_classic = matches!(programs, [program] if program.method(CLASSIC).is_ok());
         let part = |at: usize| -> Result<Part> {
             let (program, method) = match programs {
+                [program] if is_classic && at == 2 => (program, CLASSIC),
                 [program] => (program, METHODS[at]),
                 [_, _, _] => (&programs[at], FORWARD),
                 _ => return Err(SpeechError::Model(format!("{} programs, not 1 or 3", programs.len()))),
@@ -47,7 +58,8 @@ impl WhisperProgram {
             program.method(method)?;
             Ok(Part { session: program.session()?, method: method.to_owned() })
         };
-        let (encoder, cross, decoder) = (part(0)?, part(1)?, part(2)?);
+        let (encoder, decoder) = (part(0)?, part(2)?);
+        let cross = if is_classic { None } else { Some(part(1)?) };
         let (features, mels, frames) = match dims(encoder.info()?, Side::Input(0))? {
             (dtype, dims) if dims.len() == 3 && dims[0] == 1 && dims[1] > 0 => (dtype, dims[1], dims[2]),
             (_, dims) => return Err(unlike("the encoder takes", &dims)),
@@ -58,8 +70,9 @@ impl WhisperProgram {
         };
         let (_, logits) = dims(decoder.info()?, Side::Output(0))?;
         let vocabulary = logits.last().copied().unwrap_or(0);
-        let (keys, taken) = (cross.info()?.outputs.len(), decoder.info()?.inputs.len());
-        if keys + 2 != taken || chunk == 0 || vocabulary == 0 {
+        let keys = cross.as_ref().map_or(&encoder, |cross| cross).info()?.outputs.len();
+        let (taken, position) = (decoder.info()?.inputs.len(), if is_classic { 2 } else { 1 });
+        if keys == 0 || keys + 2 != taken || chunk == 0 || vocabulary == 0 {
             return Err(SpeechError::Model(format!(
                 "the decoder takes {taken} inputs where the sound gives {keys} keys and values"
             )));
@@ -76,8 +89,10 @@ impl WhisperProgram {
                 mels,
                 frames,
                 positions: positions(decoder.session.program()).unwrap_or(chunk),
-                tokens: WhisperTokens::published(vocabulary).ok_or_else(|| {
-                    SpeechError::Model(format!("a vocabulary of {vocabulary} tokens is none of Whisper's"))
+                tokens: WhisperTokens::published(vocabulary).or(named).ok_or_else(|| {
+                    SpeechError::Model(format!(
+                        "a vocabulary of {vocabulary} tokens is none of Whisper's, and names no marks"
+                    ))
                 })?,
                 alignment_heads: Vec::new(),
             },
@@ -90,6 +105,10 @@ impl WhisperProgram {
             _ => None,
         };
         let (inputs, outputs) = (Vec::new(), Vec::new());
+        let given = encoder.info()?.outputs.len();
+        if given != 1 {
+            return Err(unlike("an encoder with so many outputs:", &[given]));
+        }
         Ok(WhisperProgram {
             encoder,
             cross,
@@ -100,6 +119,7 @@ impl WhisperProgram {
             vocabulary,
             features,
             inputs,
+            position,
             outputs,
         })
     }
@@ -116,7 +136,8 @@ impl WhisperProgram {
 
     /// Bytes of state that it holds.
     pub fn state_bytes(&self) -> u64 {
-        [&self.encoder, &self.cross, &self.decoder].iter().map(|part| part.session.state_bytes()).sum()
+        let parts = [&self.encoder, &self.decoder].into_iter().chain(&self.cross);
+        parts.map(|part| part.session.state_bytes()).sum()
     }
 }
 
@@ -125,9 +146,14 @@ impl Engine for WhisperProgram {
         let shape = vec![1, self.info.mels, self.info.frames];
         let features = tensor(shape, features, self.features)?;
         let hidden = self.encoder.run(&[features.into()])?;
+        let sound = match &mut self.cross {
+            Some(cross) => cross.run(&hidden)?,
+            None => hidden,
+        };
         self.inputs.clear();
-        self.inputs.extend([Value::None, Value::None]);
-        self.inputs.extend(self.cross.run(&hidden)?);
+        self.inputs.push(Value::None);
+        self.inputs.extend(sound);
+        self.inputs.insert(self.position, Value::None);
         Ok(())
     }
 
@@ -142,15 +168,12 @@ impl Engine for WhisperProgram {
                 self.info.positions
             )));
         }
-        let takes_number = matches!(self.decoder.info()?.inputs[1].kind, ArgumentKind::Int);
+        let of_text = Position::of(self.decoder.info()?, self.position)?;
         let mut at = position;
         for part in tokens.chunks(self.chunk) {
             let ids: Vec<i64> = part.iter().map(|&id| i64::from(id)).collect();
             self.inputs[0] = HostTensor::from_slice(vec![1, ids.len()], &ids).map_err(wrong)?.into();
-            self.inputs[1] = match takes_number {
-                true => Value::Int(at as i64),
-                false => HostTensor::from_slice(vec![1], &[at as i64]).map_err(wrong)?.into(),
-            };
+            self.inputs[self.position] = of_text.value(at, part.len())?;
             let Part { session, method } = &mut self.decoder;
             session.run_into(method, &self.inputs, &RunControl::default(), &mut self.outputs)?;
             at += part.len();

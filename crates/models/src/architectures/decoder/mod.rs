@@ -2,6 +2,7 @@
 //! built from the blocks. What a family is, as data too, is a [`Row`] of `table`; how a row and a file become a model is in
 //! `read`, with `finish` and `sparse` for what no column can say; where published files keep weights in `layout`.
 
+mod delayed;
 mod encoders;
 mod finish;
 mod hybrid;
@@ -32,6 +33,8 @@ pub use table::{ROWS, Row};
 /// A decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
+    /// What names of its layers and last norm begin with.
+    pub stem: &'static str,
     /// Token ids.
     pub vocab_size: usize,
     /// Features of the residual stream.
@@ -56,6 +59,8 @@ pub struct Decoder {
     pub bos_token_id: Option<u32>,
     /// The tokens that end one.
     pub eos_token_id: Vec<u32>,
+    /// How many places its text is behind the sound that it hears, where networks are told that.
+    pub delay: Option<usize>,
     /// How published files keep its weights.
     pub layout: &'static Layout,
 }
@@ -215,6 +220,7 @@ impl Decoder {
     /// One without sizes and layers, with norms of that kind.
     pub(super) fn plain(norm: NormKind, tied: bool) -> Decoder {
         Decoder {
+            stem: "model",
             vocab_size: 0,
             hidden_size: 0,
             embedding: Embedding { width: None, factor: None, norm: None, positions: None, kinds: None },
@@ -227,6 +233,7 @@ impl Decoder {
             max_position_embeddings: 0,
             bos_token_id: None,
             eos_token_id: Vec::new(),
+            delay: None,
             layout: &layout::USUAL,
         }
     }
@@ -330,7 +337,7 @@ impl Decoder {
 
     /// What one layer makes of the stream.
     fn layer(&self, net: &mut Net, x: ValueId, number: usize, layer: &Layer, ropes: &[Rope]) -> Mixed {
-        let prefix = format!("model.layers.{number}");
+        let prefix = format!("{}.layers.{number}", self.stem);
         let names = layer.norms;
         let sums = net.dtype(x).unwrap_or(DType::F32);
         let before = |net: &mut Net, x, name: Option<&str>| match name {
@@ -373,12 +380,15 @@ impl Decoder {
             return added(net, x, fed, names.after_feed);
         }
         let x = added(net, x, attended, names.after_attention)?;
-        let normed = before(net, x, names.before_feed)?;
+        let normed = match (self.delay, names.before_feed) {
+            (Some(delay), Some(name)) => delayed::norm(self, net, x, &prefix, name, delay)?,
+            _ => before(net, x, names.before_feed)?,
+        };
         let fed = self.feed(net, normed, &prefix, layer)?;
         added(net, x, fed, names.after_feed)
     }
 
-    fn all_layers(&self, net: &mut Net, mut x: ValueId) -> Mixed {
+    pub(super) fn all_layers(&self, net: &mut Net, mut x: ValueId) -> Mixed {
         let context = net.options().context;
         let ropes = self.ropes.iter().map(|spec| {
             let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
@@ -406,12 +416,16 @@ impl Decoder {
         self.leave(net, x, table)
     }
 
+    pub(super) fn last_norm(&self, net: &mut Net, x: ValueId) -> Mixed {
+        self.norm_of(format!("{}.norm.weight", self.stem)).apply(net, x)
+    }
+
     fn leave(&self, net: &mut Net, x: ValueId, table: Matrix) -> Mixed {
         let width = self.embedding.width.unwrap_or(self.hidden_size);
         let output = output_matrix(net, table, self.head.tied, self.vocab_size, width)?;
         let mut x = asked_for(net, x)?;
         x = match self.head.norm {
-            true => self.norm_of("model.norm.weight".to_owned()).apply(net, x)?,
+            true => self.last_norm(net, x)?,
             false => {
                 let dtype = net.activations();
                 net.cast(x, dtype)?

@@ -45,6 +45,7 @@ impl Row {
             factor => Some(factor.read(config, hidden)?),
         };
         let mut decoder = Decoder {
+            stem: "model",
             vocab_size: config.size("vocab_size", Some(sizes.vocab))?,
             hidden_size: hidden,
             embedding: Embedding {
@@ -72,6 +73,7 @@ impl Row {
             max_position_embeddings: context,
             bos_token_id: config.bos(self.ends.0)?,
             eos_token_id: config.eos(self.ends.1)?,
+            delay: None,
             layout: self.layout,
         };
         (self.finish)(config, &mut decoder)?;
@@ -136,6 +138,7 @@ impl Row {
             gated: self.gated,
             activation: self.activation(config)?,
             biases: self.mlp_bias.read(config)?,
+            out_bias: false,
             sub_norm: None,
             factors: (1.0, 1.0),
         })

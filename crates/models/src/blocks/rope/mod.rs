@@ -10,6 +10,7 @@ use pteron_ir::op::OffsetArg;
 use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
+use crate::net::literal;
 use crate::{ModelError, Net};
 
 /// What a configuration says of rotary positions.
@@ -179,6 +180,10 @@ impl Rope {
 
     /// Turns `x`, `[1, heads, T, head_dim]`.
     pub fn apply(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
+        if net.axes().is_some() {
+            let [cos, sin] = self.along_axes(net)?;
+            return turned_by(net, x, self.dims, cos, sin);
+        }
         let mut x = x;
         if self.is_partial() && self.attention_factor != 1.0 {
             let factors: Vec<f32> = (0..self.head_dim)
@@ -195,7 +200,7 @@ impl Rope {
             Frequencies::ByLength(by_length) => (0.0, Some(by_length.chosen(net)?)),
         };
         // A tensor, also where a number is given: what turns by it is then the same at every position.
-        let offset = OffsetArg::Tensor(net.input_pos()?);
+        let offset = OffsetArg::Tensor(net.turning_position()?);
         let (dims, scale) = (self.dims as i32, self.scale);
         let traditional = self.interleaved;
         if !net.has_each_position() {
@@ -206,6 +211,68 @@ impl Rope {
         let x = net.op(Op::Rope { x, dims, offset, freqs, traditional, base, scale })?;
         net.op(Op::Transpose { x, perm: vec![2, 1, 0, 3] })
     }
+}
+
+impl Rope {
+    /// Cosines and sines of rows with positions along several axes, `[T, dims]` in f32.
+    fn along_axes(&self, net: &mut Net) -> Result<[ValueId; 2], ModelError> {
+        let Some((positions, sections)) = net.axes().cloned() else {
+            return Err(ModelError::configuration("rows without positions"));
+        };
+        let pairs = self.dims / 2;
+        if self.is_partial() || self.interleaved || sections.iter().sum::<usize>() != pairs {
+            let problem = format!("{pairs} pairs of a head do not turn by axes in parts of {sections:?}");
+            return Err(ModelError::configuration(problem));
+        }
+        let frequencies: Vec<f32> = match &self.frequencies {
+            Frequencies::Base(base) => {
+                (0..pairs).map(|pair| base.powf(-2.0 * pair as f32 / self.dims as f32) * self.scale).collect()
+            }
+            Frequencies::Periods(_, periods) => periods.iter().map(|period| self.scale / period).collect(),
+            Frequencies::ByLength(_) => {
+                return Err(ModelError::configuration("positions along axes whose periods change by length"));
+            }
+        };
+        let angles = net.once(&format!("{}.angles", self.name), |net| {
+            let (mut parts, mut from) = (Vec::new(), 0);
+            for (number, &count) in sections.iter().enumerate() {
+                let along = net.pick(positions, number as i64 % 3, 0)?;
+                let along = net.cast(along, DType::F32)?;
+                let along = net.op(Op::ExpandDims { x: along, axis: 1 })?;
+                let key = format!("{}.frequencies.{number}", self.name);
+                let part = net.vector(&key, &frequencies[from..from + count]);
+                parts.push(net.multiply(along, part)?);
+                from += count;
+            }
+            let twice = parts.repeat(2);
+            net.op(Op::Concatenate { tensors: twice, axis: 1 })
+        })?;
+        let cos = net.once(&format!("{}.cosines", self.name), |net| net.op(Op::Cos { x: angles }))?;
+        let sin = net.once(&format!("{}.sines", self.name), |net| net.op(Op::Sin { x: angles }))?;
+        Ok([cos, sin])
+    }
+}
+
+/// `[1, heads, T, dims]`, halves of which are pairs, turned by cosines and sines `[T, dims]`, in f32.
+pub(crate) fn turned_by(
+    net: &mut Net,
+    x: ValueId,
+    dims: usize,
+    cos: ValueId,
+    sin: ValueId,
+) -> Result<ValueId, ModelError> {
+    let dtype = net.dtype(x).unwrap_or(DType::F32);
+    let x = net.cast(x, DType::F32)?;
+    let half = |net: &mut Net, from: usize| {
+        let (start, stop) = (literal(from), literal(from + dims / 2));
+        net.op(Op::Slice { x, axis: literal(3), start, stop, step: 1 })
+    };
+    let (first, second) = (half(net, 0)?, half(net, dims / 2)?);
+    let second = net.op(Op::Neg { x: second })?;
+    let across = net.op(Op::Concatenate { tensors: vec![second, first], axis: 3 })?;
+    let (along, across) = (net.multiply(x, cos)?, net.multiply(across, sin)?);
+    let turned = net.add(along, across)?;
+    net.cast(turned, dtype)
 }
 
 /// Periods of frequencies; a pair that does not turn has an endless one.

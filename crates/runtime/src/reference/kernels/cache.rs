@@ -94,13 +94,13 @@ impl Cache {
     pub(crate) fn update_and_attend(
         &mut self,
         layer: usize,
-        position: i64,
+        (position, is_ahead): (i64, bool),
         (q, k, v): (&HostTensor, &HostTensor, &HostTensor),
         scale: f32,
         out: &ResultType,
     ) -> Computed {
         let written = self.write(layer, position, k, v)?;
-        self.layers[layer].attend(written, q, scale, out)
+        self.layers[layer].attend(written, is_ahead, q, scale, out)
     }
 
     /// Stores keys and values; the positions that they got.
@@ -230,7 +230,15 @@ impl Layer {
         Ok((keys, values))
     }
 
-    fn attend(&self, written: Range<usize>, q: &HostTensor, scale: f32, out: &ResultType) -> Computed {
+    /// Tokens see up to themselves, or to the end of what was written.
+    fn attend(
+        &self,
+        written: Range<usize>,
+        is_ahead: bool,
+        q: &HostTensor,
+        scale: f32,
+        out: &ResultType,
+    ) -> Computed {
         let &[1, heads, queries, features] = q.shape() else {
             return invalid(format!("queries {:?} of a cache", q.shape()));
         };
@@ -249,7 +257,8 @@ impl Layer {
                 let place = query_head * size..(query_head + 1) * size;
                 let mask = |query: usize, scores: &mut [f32]| {
                     let position = written.start + query;
-                    let visible = self.visible_from(position)..position + 1;
+                    let end = if is_ahead { written.end } else { position + 1 };
+                    let visible = self.visible_from(position)..end;
                     for (key, score) in read.clone().zip(scores) {
                         if !visible.contains(&key) {
                             *score = f32::NEG_INFINITY;
@@ -296,7 +305,7 @@ mod tests {
     fn step(cache: &mut Cache, layer: usize, at: usize, length: usize) -> Computed {
         let (q, k, v) = (rows(1, 4, at, length), rows(2, HEADS, at, length), rows(3, HEADS, at, length));
         let out = ty(DType::F32, q.shape());
-        cache.update_and_attend(layer, at as i64, (&q, &k, &v), 0.5, &out)
+        cache.update_and_attend(layer, (at as i64, false), (&q, &k, &v), 0.5, &out)
     }
 
     /// What a query at a position must see, from all rows ever written.
@@ -424,9 +433,9 @@ mod tests {
         }
         let k = random(1, &[1, HEADS, 1, FEATURES]);
         let out = ty(DType::F32, k.shape());
-        assert!(cache.update_and_attend(0, -1, (&k, &k, &k), 1.0, &out).is_err());
+        assert!(cache.update_and_attend(0, (-1, false), (&k, &k, &k), 1.0, &out).is_err());
         let wide = random(1, &[1, HEADS, 1, FEATURES + 1]);
-        assert!(cache.update_and_attend(0, 0, (&wide, &wide, &wide), 1.0, &out).is_err());
+        assert!(cache.update_and_attend(0, (0, false), (&wide, &wide, &wide), 1.0, &out).is_err());
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
         assert!(spec(Some(0), None).check(&Limits::default()).is_err());
     }

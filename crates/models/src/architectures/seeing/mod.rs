@@ -1,0 +1,143 @@
+//! Language models that see: a tower that makes rows of an image, and a text model that reads them where its tokens' rows would be.
+//!
+//! Their programs have the text model's `forward`, as it is without eyes, and two methods beside it: `vision_encoder` (pixels to
+//! rows) and `text_decoder` (the rows of one image, behind what the session's cache holds, to logits of the last).
+
+mod gemma3;
+mod qwen;
+mod siglip;
+
+use pteron_ir::{Dim, ValueId};
+
+use super::decoder::{Decoder, Places, ROWS, Row};
+use super::{Architecture, Facts};
+use crate::model::{KvCache, Position};
+use crate::{Config, ConfigError, ModelError, Net};
+
+pub use gemma3::Gemma3Eyes;
+pub use qwen::QwenEyes;
+pub use siglip::Siglip;
+
+/// The method that looks at an image.
+pub const LOOK: &str = "vision_encoder";
+/// The method that reads what was seen.
+pub const IMAGE_ROWS: &str = "text_decoder";
+
+/// What wrappers around a Gemma 3 that sees are called.
+pub(super) const GEMMA3: &[&str] = &["gemma3 with eyes", "Gemma3ForConditionalGeneration"];
+
+/// What Qwen2.5-VLs are called.
+pub(super) const QWEN2_5_VL: &[&str] = &["qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"];
+
+/// A language model that sees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seeing {
+    /// What reads and writes.
+    pub text: Decoder,
+    /// What sees.
+    pub eyes: Eyes,
+}
+
+/// What sees.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Eyes {
+    /// SigLIP, places averaged to a fixed number of rows, which see each other in the text model.
+    Gemma3(Gemma3Eyes),
+    /// Images near their own size, rows with positions along three axes.
+    Qwen(QwenEyes),
+}
+
+impl Seeing {
+    /// A Gemma 3 as its `config.json` describes it.
+    pub fn gemma3(config: &Config) -> Result<Seeing, ConfigError> {
+        let mut text = text(config)?;
+        // The model with eyes gives its scores as they are; only the one that reads bounds them.
+        text.head.soft_cap = None;
+        Ok(Seeing { text, eyes: Eyes::Gemma3(Gemma3Eyes::read(config)?) })
+    }
+
+    /// A Qwen2.5-VL as its `config.json` describes it.
+    pub fn qwen2_5_vl(config: &Config) -> Result<Seeing, ConfigError> {
+        let text = named("qwen2")?.read(&qwen::one_axis(config)?)?;
+        Ok(Seeing { text, eyes: Eyes::Qwen(QwenEyes::read(config)?) })
+    }
+
+    /// The one that a `config.json` describes.
+    pub fn read(config: &Config) -> Result<Seeing, ConfigError> {
+        match config.family()?.starts_with("qwen2_5_vl") {
+            true => Seeing::qwen2_5_vl(config),
+            false => Seeing::gemma3(config),
+        }
+    }
+}
+
+fn named(family: &str) -> Result<&'static Row, ConfigError> {
+    let row = ROWS.iter().find(|row| row.names.contains(&family));
+    row.ok_or_else(|| ConfigError(format!("a text model of the family `{family}`")))
+}
+
+/// The text model inside a wrapper.
+fn text(config: &Config) -> Result<Decoder, ConfigError> {
+    named(config.family()?)?.read(config)
+}
+
+/// The configuration of a wrapper's tower.
+fn tower(config: &Config) -> Result<Config, ConfigError> {
+    let tower = config.get_anywhere("vision_config").cloned();
+    Config::new(tower.ok_or_else(|| ConfigError("`vision_config` is missing".to_owned()))?)
+}
+
+impl Architecture for Seeing {
+    fn facts(&self) -> Facts {
+        self.text.facts()
+    }
+
+    fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
+        let options = net.options();
+        if matches!(self.eyes, Eyes::Qwen(_))
+            && options.kv == KvCache::OffGraph
+            && options.position == Position::Number
+        {
+            net.shift_positions();
+        }
+        self.text.build(net)
+    }
+
+    fn beside(&self) -> Vec<&'static str> {
+        vec![LOOK, IMAGE_ROWS]
+    }
+
+    fn most_rows(&self) -> usize {
+        match &self.eyes {
+            Eyes::Gemma3(eyes) => eyes.rows,
+            // Rows see what came before them, in whatever parts they are read.
+            Eyes::Qwen(_) => 1,
+        }
+    }
+
+    fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
+        let width = self.text.hidden_size;
+        match (part, &self.eyes) {
+            (LOOK, Eyes::Gemma3(eyes)) => Ok(vec![("rows".to_owned(), eyes.look(net, width)?)]),
+            (LOOK, Eyes::Qwen(eyes)) => Ok(vec![("rows".to_owned(), eyes.look(net, width)?)]),
+            (_, Eyes::Qwen(eyes)) => {
+                let length = net.symbol("T", net.options().chunk);
+                let rows = net.image_rows(width, length.clone(), false)?;
+                net.turn_by_axes(length, &eyes.mrope_section);
+                Ok(vec![("logits".to_owned(), self.text.over(net, rows)?)])
+            }
+            (_, Eyes::Gemma3(eyes)) => {
+                let rows = net.image_rows(width, Dim::known(eyes.rows as i64), true)?;
+                Ok(vec![("logits".to_owned(), self.text.over(net, rows)?)])
+            }
+        }
+    }
+
+    fn places(&self) -> Places {
+        self.text.places()
+    }
+
+    fn keeps_caches_in_graph(&self) -> bool {
+        self.text.keeps_caches_in_graph()
+    }
+}

@@ -5,8 +5,9 @@ use crate::message::{Answer, GenerateOptions, Message, PieceListener, heard, par
 use crate::open::size;
 use crate::owner::Owner;
 use crate::slot::{Dispose, Lent, Slot};
+use crate::steps::Steps;
 use crate::stream::AnswerStream;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -46,7 +47,7 @@ pub struct ChatOptions {
 }
 
 /// How much of the context a conversation has used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, uniffi::Record)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, uniffi::Record)]
 pub struct CacheState {
     /// Tokens that the caches hold.
     pub position: u64,
@@ -64,14 +65,14 @@ pub struct Chat {
 }
 
 /// What a call uses.
-struct Talk {
-    chat: pteron::Chat,
-    model: pteron::Model,
+pub(crate) struct Talk {
+    pub(crate) chat: pteron::Chat,
+    pub(crate) model: pteron::Model,
 }
 
 /// Stops the answer that is being given, or that begins just now: a chat forgets what it was told before its first step.
 #[derive(Clone)]
-struct Stop {
+pub(crate) struct Stop {
     stopper: pteron::Stopper,
     is_asked: Arc<AtomicBool>,
 }
@@ -80,6 +81,10 @@ impl Stop {
     fn stop(&self) {
         self.is_asked.store(true, Ordering::SeqCst);
         self.stopper.stop();
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::SeqCst)
     }
 }
 
@@ -147,6 +152,29 @@ impl Chat {
                 Answer::of(answer, &model, &tools)
             },
         )
+    }
+}
+
+impl Chat {
+    /// Asks something and leaves it to the caller to go on with the answer, step by step.
+    pub fn steps(&self, text: &str, options: Option<GenerateOptions>) -> Result<Steps, PteronError> {
+        let options = options.map(GenerateOptions::facade).transpose()?;
+        self.stepped(|chat| chat.begin(text, options.as_ref()))
+    }
+
+    /// The same with what a tool has found.
+    pub fn result_steps(&self, found: &str) -> Result<Steps, PteronError> {
+        self.stepped(|chat| chat.begin_result(found))
+    }
+
+    fn stepped(
+        &self,
+        begin: impl FnOnce(&mut pteron::Chat) -> pteron::Result<pteron::Asking>,
+    ) -> Result<Steps> {
+        let mut talk = self.slot.lend_away()?;
+        self.stop.is_asked.store(false, Ordering::SeqCst);
+        let asking = begin(&mut talk.chat)?;
+        Ok(Steps::of_chat(talk, asking, self.slot.clone(), self.stop.clone(), self.tools.clone()))
     }
 }
 
@@ -251,6 +279,16 @@ impl Chat {
     /// where the file does not say which.
     pub fn restore(&self, path: String) -> Result<Option<String>, PteronError> {
         Ok(self.slot.lend()?.chat.resume(Path::new(&path))?)
+    }
+
+    /// What `save` writes, for apps that keep it elsewhere.
+    pub fn saved(&self) -> Result<Vec<u8>, PteronError> {
+        Ok(self.slot.lend()?.chat.saved()?)
+    }
+
+    /// Goes on with what `saved` gave, as `restore` does with a file.
+    pub fn restore_saved(&self, saved: Vec<u8>) -> Result<Option<String>, PteronError> {
+        Ok(self.slot.lend()?.chat.resume_from(&saved)?)
     }
 
     /// How much of the context is used.

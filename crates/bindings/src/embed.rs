@@ -16,6 +16,19 @@ impl Embedder {
     }
 }
 
+impl Embedder {
+    /// Opens whatever is meant, as callers in Rust say it: a program in memory too.
+    pub fn of(
+        source: pteron::Source,
+        options: Option<OpenOptions>,
+        listener: Option<Arc<dyn ProgressListener>>,
+        cancel: Option<Arc<Cancel>>,
+    ) -> Result<Arc<Embedder>, PteronError> {
+        let embedder = opening(options, listener, cancel, |options| pteron::Embedder::open(source, options))?;
+        Ok(Arc::new(Embedder(RwLock::new(Some(embedder)))))
+    }
+}
+
 #[uniffi::export]
 impl Embedder {
     /// Opens an encoder: a program, a folder as Hugging Face and sentence-transformers publish them, or a name.
@@ -26,9 +39,7 @@ impl Embedder {
         listener: Option<Arc<dyn ProgressListener>>,
         cancel: Option<Arc<Cancel>>,
     ) -> Result<Arc<Embedder>, PteronError> {
-        let source = self::source(source);
-        let embedder = opening(options, listener, cancel, |options| pteron::Embedder::open(source, options))?;
-        Ok(Arc::new(Embedder(RwLock::new(Some(embedder)))))
+        Embedder::of(self::source(source), options, listener, cancel)
     }
 
     /// How many numbers a vector has.

@@ -1,5 +1,6 @@
 //! What can go wrong, by what an app would do about it.
 
+use serde_json::{Value, json};
 use std::fmt;
 
 /// The result of everything here.
@@ -94,6 +95,39 @@ pub enum PteronError {
 }
 
 impl PteronError {
+    /// What it is, by name: that of the variant.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            PteronError::NotFound { .. } => "NotFound",
+            PteronError::NotEnoughMemory { .. } => "NotEnoughMemory",
+            PteronError::Unsupported { .. } => "Unsupported",
+            PteronError::Damaged { .. } => "Damaged",
+            PteronError::Cancelled => "Cancelled",
+            PteronError::ContextFull { .. } => "ContextFull",
+            PteronError::Invalid { .. } => "Invalid",
+            PteronError::Fetch { .. } => "Fetch",
+            PteronError::Storage { .. } => "Storage",
+            PteronError::Run { .. } => "Run",
+            PteronError::Busy { .. } => "Busy",
+            PteronError::Disposed { .. } => "Disposed",
+            PteronError::Listener { .. } => "Listener",
+        }
+    }
+
+    /// All there is to tell, as JSON: its kind, its words, and its numbers where it has some.
+    pub fn details(&self) -> Value {
+        let mut details = json!({"kind": self.kind(), "reason": self.to_string()});
+        let numbers = match self {
+            PteronError::NotEnoughMemory { needed, limit, .. } => [("needed", needed), ("limit", limit)],
+            PteronError::ContextFull { tokens, context, .. } => [("tokens", tokens), ("context", context)],
+            _ => return details,
+        };
+        for (name, number) in numbers {
+            details[name] = json!(number);
+        }
+        details
+    }
+
     pub(crate) fn invalid(reason: impl fmt::Display) -> PteronError {
         PteronError::Invalid { reason: reason.to_string() }
     }

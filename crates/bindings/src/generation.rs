@@ -4,6 +4,7 @@ use crate::error::{PteronError, Result};
 use crate::message::{Answer, GenerateOptions, Message, PieceListener, heard, parsed};
 use crate::owner::Owner;
 use crate::slot::{Dispose, Slot};
+use crate::steps::Steps;
 use crate::stream::AnswerStream;
 use serde_json::Value;
 use std::ops::ControlFlow;
@@ -43,6 +44,17 @@ fn prompt(messages: Vec<Message>, tools: &Value) -> Result<pteron::Prompt> {
 
 fn read_tools(tools: Option<String>) -> Result<Value> {
     tools.map_or(Ok(Value::Null), |tools| parsed("tools", &tools))
+}
+
+impl Generation {
+    /// Answers a conversation once, and leaves it to the caller to go on with the answer, step by step.
+    pub fn steps(&self, messages: Vec<Message>, tools: Option<String>) -> Result<Steps, PteronError> {
+        let tools = read_tools(tools)?;
+        let prompt = prompt(messages, &tools)?;
+        let lent = self.slot.lend_away()?;
+        let writing = lent.begin(prompt, &self.options)?;
+        Ok(Steps::of_generation(lent, writing, self.slot.clone(), self.begun(), tools))
+    }
 }
 
 #[uniffi::export]

@@ -18,6 +18,7 @@ mod module;
 mod open;
 mod owner;
 mod slot;
+mod steps;
 mod stream;
 mod tensor;
 mod transcribe;
@@ -30,10 +31,13 @@ pub use message::{Answer, FinishReason, GenerateOptions, Message, PieceListener,
 pub use model::{MemoryReport, Model};
 pub use module::{Argument, ArgumentKind, Dim, MethodMetadata, Module, Value};
 pub use open::{Cancel, Event, OpenOptions, Precision, ProgressListener, Requirements, requirements};
+pub use steps::{Step, Steps};
 pub use stream::AnswerStream;
 pub use tensor::{DType, Keeper, Tensor};
 pub use transcribe::{
     Audio, Heard, Segment, SoundListener, TranscribeOptions, Transcriber, Transcript, Word,
 };
+
+pub use pteron::{ByteOwner, Bytes, Source};
 
 uniffi::setup_scaffolding!("pteron");

@@ -6,10 +6,11 @@ use crate::generation::Generation;
 use crate::message::GenerateOptions;
 use crate::open::{Cancel, OpenOptions, ProgressListener, opening, source};
 use crate::owner::Owner;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What a model holds, in bytes.
-#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, uniffi::Record)]
 pub struct MemoryReport {
     /// Weights that stay in the mapped file.
     pub mapped: u64,
@@ -27,6 +28,19 @@ pub struct MemoryReport {
 #[derive(uniffi::Object)]
 pub struct Model(Arc<Owner>);
 
+impl Model {
+    /// Opens whatever is meant, as callers in Rust say it: a program in memory too.
+    pub fn of(
+        source: pteron::Source,
+        options: Option<OpenOptions>,
+        listener: Option<Arc<dyn ProgressListener>>,
+        cancel: Option<Arc<Cancel>>,
+    ) -> Result<Arc<Model>, PteronError> {
+        let model = opening(options, listener, cancel, |options| pteron::Model::open(source, options))?;
+        Ok(Arc::new(Model(Owner::of(model))))
+    }
+}
+
 #[uniffi::export]
 impl Model {
     /// Opens a model: a program, a GGUF file or a checkpoint folder by its path, or one that the registry knows by its name;
@@ -38,9 +52,7 @@ impl Model {
         listener: Option<Arc<dyn ProgressListener>>,
         cancel: Option<Arc<Cancel>>,
     ) -> Result<Arc<Model>, PteronError> {
-        let source = self::source(source);
-        let model = opening(options, listener, cancel, |options| pteron::Model::open(source, options))?;
-        Ok(Arc::new(Model(Owner::of(model))))
+        Model::of(self::source(source), options, listener, cancel)
     }
 
     /// What it was asked for by.

@@ -163,6 +163,26 @@ pub struct Module {
 /// The method that most programs have.
 const FORWARD: &str = "forward";
 
+impl Module {
+    /// Loads a program in memory.
+    pub fn of_memory(
+        name: &str,
+        bytes: pteron::Bytes,
+        options: Option<OpenOptions>,
+    ) -> Result<Arc<Module>, PteronError> {
+        let runtime = options.unwrap_or_default().facade().runtime()?;
+        // Parts of it are to be shared, whoever holds it.
+        let program = pteron::Program::load(name, bytes.counted_apart(), &[], &runtime);
+        Module::of(&program.map_err(pteron::Error::from)?)
+    }
+
+    fn of(program: &pteron::Program) -> Result<Arc<Module>> {
+        let methods = program.methods().iter().map(method).collect::<Result<Vec<_>>>()?;
+        let session = program.session().map_err(pteron::Error::from)?;
+        Ok(Arc::new(Module { slot: Slot::new("module", session), methods, cancel: Mutex::default() }))
+    }
+}
+
 #[uniffi::export]
 impl Module {
     /// Loads a program (`.pte`), with external data (`.ptd`) where it has some.
@@ -177,9 +197,7 @@ impl Module {
         let data: Vec<&Path> = data.iter().map(PathBuf::as_path).collect();
         let program =
             pteron::Program::open(Path::new(&path), &data, &runtime).map_err(pteron::Error::from)?;
-        let methods = program.methods().iter().map(method).collect::<Result<Vec<_>>>()?;
-        let session = program.session().map_err(pteron::Error::from)?;
-        Ok(Arc::new(Module { slot: Slot::new("module", session), methods, cancel: Mutex::default() }))
+        Module::of(&program)
     }
 
     /// The names of its methods.

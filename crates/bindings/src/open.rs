@@ -118,11 +118,17 @@ impl OpenOptions {
     /// As the facade takes them.
     pub(crate) fn facade(self) -> pteron::OpenOptions {
         let mut options = pteron::OpenOptions::default();
-        if let Some(home) = self.home {
-            options = options.home(home);
-        }
-        if let Some(settings) = self.settings {
-            options = options.settings(settings);
+        #[cfg(feature = "registry")]
+        {
+            if let Some(home) = self.home {
+                options = options.home(home);
+            }
+            if let Some(settings) = self.settings {
+                options = options.settings(settings);
+            }
+            if let Some(token) = self.hub_token {
+                options = options.hub_token(token);
+            }
         }
         if let Some(tokenizer) = self.tokenizer {
             options = options.tokenizer(tokenizer);
@@ -145,13 +151,7 @@ impl OpenOptions {
                 Precision::Fast => pteron::Precision::Fast,
             });
         }
-        if self.untrusted {
-            options = options.untrusted();
-        }
-        match self.hub_token {
-            Some(token) => options.hub_token(token),
-            None => options,
-        }
+        if self.untrusted { options.untrusted() } else { options }
     }
 }
 
@@ -231,14 +231,21 @@ pub struct Requirements {
 /// What a model needs. Nothing is fetched, converted or loaded for the answer.
 #[uniffi::export(default(options = None))]
 pub fn requirements(source: String, options: Option<OpenOptions>) -> Result<Requirements, PteronError> {
-    let needs = pteron::requirements(self::source(source), &options.unwrap_or_default().facade())?;
-    Ok(Requirements {
-        weights: needs.weights,
-        state: needs.state,
-        state_per_token: needs.state_per_token,
-        run: needs.run,
-        total: needs.total(),
-        download: needs.download,
-        is_estimate: needs.is_estimate,
-    })
+    Requirements::of(self::source(source), options)
+}
+
+impl Requirements {
+    /// The same of whatever is meant, as callers in Rust say it.
+    pub fn of(source: pteron::Source, options: Option<OpenOptions>) -> Result<Requirements, PteronError> {
+        let needs = pteron::requirements(source, &options.unwrap_or_default().facade())?;
+        Ok(Requirements {
+            weights: needs.weights,
+            state: needs.state,
+            state_per_token: needs.state_per_token,
+            run: needs.run,
+            total: needs.total(),
+            download: needs.download,
+            is_estimate: needs.is_estimate,
+        })
+    }
 }

@@ -3,11 +3,11 @@
 use crate::error::{PteronError, Result};
 use crate::open::size;
 use pteron::{ByteOwner, Bytes, HostTensor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The type of one element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, uniffi::Enum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, uniffi::Enum)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// One byte, 0 or 1.

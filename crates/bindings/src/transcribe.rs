@@ -165,6 +165,31 @@ pub struct Transcriber {
     cancel: Mutex<pteron::Cancel>,
 }
 
+impl Transcriber {
+    /// Opens whatever is meant, as callers in Rust say it: a program in memory too.
+    pub fn of(
+        source: pteron::Source,
+        options: Option<OpenOptions>,
+        listener: Option<Arc<dyn ProgressListener>>,
+        cancel: Option<Arc<Cancel>>,
+    ) -> Result<Arc<Transcriber>, PteronError> {
+        let open = |options| pteron::Transcriber::open(source, options);
+        let transcriber = opening(options, listener, cancel, open)?;
+        let slot = Slot::new("transcriber", transcriber);
+        Ok(Arc::new(Transcriber { slot, cancel: Mutex::default() }))
+    }
+}
+
+#[cfg(feature = "registry")]
+#[uniffi::export]
+impl Transcriber {
+    /// Leaves silence out, by a small network that is fetched once.
+    #[uniffi::method(default(options = None))]
+    pub fn leave_out_silence(&self, options: Option<OpenOptions>) -> Result<(), PteronError> {
+        Ok(self.slot.lend()?.leave_out_silence(&options.unwrap_or_default().facade())?)
+    }
+}
+
 #[uniffi::export]
 impl Transcriber {
     /// Opens a speech model by path or name.
@@ -175,17 +200,7 @@ impl Transcriber {
         listener: Option<Arc<dyn ProgressListener>>,
         cancel: Option<Arc<Cancel>>,
     ) -> Result<Arc<Transcriber>, PteronError> {
-        let source = self::source(source);
-        let open = |options| pteron::Transcriber::open(source, options);
-        let transcriber = opening(options, listener, cancel, open)?;
-        let slot = Slot::new("transcriber", transcriber);
-        Ok(Arc::new(Transcriber { slot, cancel: Mutex::default() }))
-    }
-
-    /// Leaves silence out, by a small network that is fetched once.
-    #[uniffi::method(default(options = None))]
-    pub fn leave_out_silence(&self, options: Option<OpenOptions>) -> Result<(), PteronError> {
-        Ok(self.slot.lend()?.leave_out_silence(&options.unwrap_or_default().facade())?)
+        Transcriber::of(self::source(source), options, listener, cancel)
     }
 
     /// Whether it can tell the times of words.

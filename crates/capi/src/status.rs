@@ -3,7 +3,6 @@
 
 use crate::text::{free, object};
 use pteron_bindings::PteronError;
-use serde_json::{Value, json};
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -79,7 +78,7 @@ pub(crate) fn call(error: *mut *mut pteron_error, act: impl FnOnce() -> Result<(
     let done = done.unwrap_or_else(|_| Err(PteronError::Run { reason: "a panic below".to_owned() }));
     let given = done.as_ref().err().map(|error| {
         let words = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-        let details = CString::new(details(error).to_string()).unwrap_or_default();
+        let details = CString::new(error.details().to_string()).unwrap_or_default();
         Box::into_raw(Box::new(pteron_error { words, details }))
     });
     match (place, given) {
@@ -89,19 +88,6 @@ pub(crate) fn call(error: *mut *mut pteron_error, act: impl FnOnce() -> Result<(
         (None, None) => {}
     }
     done.err().as_ref().map_or(Status::Ok, Status::of)
-}
-
-fn details(error: &PteronError) -> Value {
-    let mut details = json!({"kind": format!("{:?}", Status::of(error)), "reason": error.to_string()});
-    let numbers = match error {
-        PteronError::NotEnoughMemory { needed, limit, .. } => [("needed", needed), ("limit", limit)],
-        PteronError::ContextFull { tokens, context, .. } => [("tokens", tokens), ("context", context)],
-        _ => return details,
-    };
-    for (name, number) in numbers {
-        details[name] = json!(number);
-    }
-    details
 }
 
 /// What was wrong, in words.

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Place;
 use super::outcomes::Scenarios;
 use super::tools::{need, once, output, succeed};
+use super::{Place, web};
 use crate::error::{Doing, Error, Result};
 use crate::workspace;
 
@@ -24,10 +24,12 @@ pub(super) enum Language {
     C,
     Kotlin,
     Node,
+    Browser,
 }
 
 impl Language {
-    pub(super) const ALL: [Language; 4] = [Language::Python, Language::C, Language::Kotlin, Language::Node];
+    pub(super) const ALL: [Language; 5] =
+        [Language::Python, Language::C, Language::Kotlin, Language::Node, Language::Browser];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -35,6 +37,7 @@ impl Language {
             Language::C => "c",
             Language::Kotlin => "kotlin",
             Language::Node => "node",
+            Language::Browser => "browser",
         }
     }
 
@@ -45,6 +48,7 @@ impl Language {
             Language::C => c(place),
             Language::Kotlin => kotlin(place),
             Language::Node => node(place),
+            Language::Browser => web::browser(place),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod languages;
 mod outcomes;
 mod tools;
+mod web;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +17,21 @@ use languages::Language;
 use outcomes::{Scenarios, Told};
 use tools::succeed;
 
-/// Run the same scenarios in Python, C, Kotlin and Node.
+/// Run the same scenarios in Python, C, Kotlin, Node and a browser.
 ///
 /// Builds the libraries and the command line, writes small random models, and runs the ten scenarios of
 /// bindings/scenarios.json by each language's own runner: Python from the wheel in a fresh environment, C with cc, Kotlin on the
-/// JVM, Node from the packed package. Packages come by name and version into the cache folder (pip, npm, apt); a language whose tools cannot be had is named
+/// JVM, Node from the packed package, and the WebAssembly package in headless Chromium (PTERON_CHROMIUM names it where it is not in
+/// its usual place). React Native's package is checked without a phone: its types, its C++ and its tests. Packages come by name and version into the cache folder (pip, npm, apt); a language whose tools cannot be had is named
 /// with what is missing, and counts as failed. The last line sums up.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only this language; may be repeated.
     #[arg(long, value_name = "LANGUAGE")]
     only: Vec<Language>,
+    /// Only what there is for React Native.
+    #[arg(long, conflicts_with = "only")]
+    react_native: bool,
     /// A folder with the libraries, the command line and `examples/models`, in place of building them.
     #[arg(long, value_name = "FOLDER")]
     built: Option<PathBuf>,
@@ -59,7 +64,11 @@ impl Place {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let languages = if arguments.only.is_empty() { Language::ALL.to_vec() } else { arguments.only.clone() };
+    let languages = match arguments.only.as_slice() {
+        _ if arguments.react_native => Vec::new(),
+        [] => Language::ALL.to_vec(),
+        only => only.to_vec(),
+    };
     let scenarios = Scenarios::read(&Place::scenarios())?;
     let cache = Cache::locate()?.root().with_file_name("bindings");
     fs::create_dir_all(&cache).doing("make", &cache)?;
@@ -75,7 +84,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         let ran = language.run(&place).and_then(|text| Told::read(&text));
         told.push((*language, ran));
     }
-    let (lines, good, all) = scenarios.judge(&told);
+    let (mut lines, mut good, mut all) = scenarios.judge(&told);
+    if arguments.only.is_empty() {
+        eprintln!("react-native");
+        let checked = web::react_native(&place);
+        (good, all) = (good + usize::from(checked.is_ok()), all + 1);
+        let verdict = checked.err().map_or_else(|| "ok".to_owned(), |error| error.to_string());
+        lines.push(format!("{:12} {:14} {verdict}", "react-native", "its tests"));
+    }
     for line in lines {
         println!("{line}");
     }

@@ -25,7 +25,7 @@ use pteron_runtime::backend::{DelegateGraph, GraphId, LoadOptions, ProgramGraphs
 use pteron_runtime::reference::{Argument, check_inputs};
 use pteron_runtime::{Error, LoadMode, Precision, Result, Value, VerifiedProgram, Weights};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use web_time::Instant;
 
 /// Plans kept for a program; prompts of many lengths come and go, and decoding stays. One of 786 steps (SmolLM2 135M) takes
 /// 0.9 MB. Prompts are not cut into parts of few lengths for the plans' sake: each part more reads all weights once more, which

@@ -16,7 +16,7 @@ use crate::{Decoder, LlmError, Result};
 use pteron_runtime::{Error, RunControl};
 use serde::Serialize;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use web_time::Instant;
 
 /// What an answer shall be like.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ pub mod tokenizer;
 pub mod tools;
 pub mod vectors;
 mod voice;
+mod writing;
 
 pub use conversation::{Conversation, WhenFull};
 pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
@@ -41,3 +42,4 @@ pub use stats::{Clock, Stats};
 pub use stop::StopStrings;
 pub use suggested::Suggested;
 pub use voice::{Prompt, SpecialTokens, Voice};
+pub use writing::{Writing, Written};

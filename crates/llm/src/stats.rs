@@ -3,7 +3,8 @@
 use crate::speculate::NoSpeculation;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use web_time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Moments since the epoch, from a clock that never goes back.
 #[derive(Clone, Copy, Debug)]

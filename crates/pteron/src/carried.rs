@@ -2,34 +2,13 @@
 //! what it is as a speech model.
 
 use crate::error::{Error, Reason, Result};
-use crate::form;
 use pteron_companion::{ENCODER, Encoder, SPEECH, Speech};
-use pteron_format::Limits;
-use pteron_format::bpte::Bpte;
-use pteron_format::map::MappedFile;
 use pteron_format::pte::Pte;
 use pteron_llm::tokenizer::Tokenizer;
 use pteron_llm::{LlmError, Suggested, Voice};
 use pteron_template::LocalTime;
 use serde::de::DeserializeOwned;
 use std::path::Path;
-
-/// The tables of a program's file.
-pub(crate) fn pte(path: &Path) -> Result<Pte> {
-    if form::check(path, form::Wanted::Program)? == form::Form::Data {
-        let message = format!("{}: external data, not a program", path.display());
-        return Err(Error::Unsupported(Reason::new(message)));
-    }
-    let read = || {
-        let limits = Limits::own();
-        let bytes = MappedFile::open(path, &limits)?.to_bytes();
-        match Bpte::recognises(&bytes) {
-            true => Ok(Bpte::read(bytes, &limits)?.pte),
-            false => Pte::read(bytes, &limits),
-        }
-    };
-    read().map_err(|error| Error::in_file(path, error))
-}
 
 /// A tokenizer in a file of its own.
 pub(crate) fn tokenizer(path: &Path) -> Result<Tokenizer> {

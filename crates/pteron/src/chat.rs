@@ -1,5 +1,9 @@
 //! A conversation: words flow in, answers flow out piece by piece, and every turn reads only what is new.
 
+mod asking;
+
+pub use asking::{Asking, Step, Writing};
+
 use crate::error::{Error, Result};
 use crate::generate::{Flow, GenerateOptions};
 use crate::message::{Message, check_tools};
@@ -475,6 +479,44 @@ impl Chat {
     /// When there is no such file, or it is no conversation, or damaged.
     pub fn resume(&mut self, path: &Path) -> Result<Option<String>> {
         Ok(self.conversation.load(path)?)
+    }
+
+    /// What [`Chat::save`] writes, for apps that keep it elsewhere.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = pteron::tiny::talking(folder.path())?;
+    /// # let model = pteron::Model::open(path.as_path(), Default::default())?;
+    /// # let brief = pteron::GenerateOptions::default().max_tokens(4);
+    /// let mut chat = model.chat(pteron::ChatOptions::default().answering(brief))?;
+    /// chat.send("Why is the sky blue?", |_: &str| ())?;
+    /// let mut other = model.chat(Default::default())?;
+    /// other.resume_from(&chat.saved()?)?;
+    /// assert_eq!(other.history(), chat.history());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    pub fn saved(&self) -> Result<Vec<u8>> {
+        Ok(self.conversation.to_bytes()?)
+    }
+
+    /// Goes on with what [`Chat::saved`] gave, as [`Chat::resume`] does with a file.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = pteron::tiny::talking(folder.path())?;
+    /// # let model = pteron::Model::open(path.as_path(), Default::default())?;
+    /// let mut chat = model.chat(Default::default())?;
+    /// assert!(chat.resume_from(b"something else").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is damaged, or no conversation.
+    pub fn resume_from(&mut self, saved: &[u8]) -> Result<Option<String>> {
+        Ok(self.conversation.load_bytes(saved)?)
     }
 
     /// How much of the context is used.

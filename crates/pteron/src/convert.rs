@@ -4,7 +4,7 @@
 //! asked for logits call by call, so that it is the same for every context and every reader.
 
 use crate::error::{Error, Lack, Reason, Result};
-use crate::find::Located;
+use crate::located::Located;
 use crate::progress::{Cancel, Event, Progress};
 use pteron_checkpoint::{Checkpoint, CheckpointError, Export, ExportOptions};
 use pteron_format::assemble::DataWriter;
@@ -126,7 +126,7 @@ impl<'a> Conversion<'a> {
 
     fn located(&self, program: PathBuf, weights: PathBuf) -> Located {
         let source = Some((self.store.clone(), self.identity.clone()));
-        Located { name: self.name.clone(), program, weights: Some(weights), source }
+        Located { name: self.name.clone(), program, weights: Some(weights), bytes: None, source }
     }
 }
 

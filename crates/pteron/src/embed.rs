@@ -2,13 +2,12 @@
 
 use crate::carried;
 use crate::error::{Error, Lack, Result};
-use crate::find::Located;
+use crate::located::{self, ExportAs, Located, Trouble};
 use crate::options::{OpenOptions, Source};
 use crate::progress::Event;
 use pteron_companion::Encoder;
 use pteron_llm::LlmError;
 use pteron_llm::tokenizer::{Ends, Tokenizer};
-use pteron_registry::Export;
 use pteron_runtime::{Options, Precision, Program, Value};
 use pteron_tensor::HostTensor;
 use std::fmt;
@@ -58,17 +57,9 @@ impl Embedder {
         let source = source.into();
         let runtime = options.engine.options(Precision::Fast)?;
         // Vectors are compared with those of others: nothing is rounded unless the model is published so.
-        let export = Export { activations: Some("f32".to_owned()), ..Export::default() };
-        options.finding(&runtime, |finder| {
-            let open =
-                |found: &Located| opened(found, &options, &runtime).map_err(|error| found.named(error));
-            let found = finder.find(&source, &export)?;
-            match open(&found) {
-                Err(Error::Cancelled) => Err(Error::Cancelled),
-                // A conversion that was damaged is made again, once.
-                Err(_) if found.mend()? => open(&finder.find(&source, &export)?),
-                opened => opened,
-            }
+        let wanted = ExportAs { activations: Some("f32"), ..ExportAs::default() };
+        located::opened(&source, wanted, &options, &runtime, |found| {
+            opened(found, &options, &runtime).map_err(Trouble::any)
         })
     }
 
@@ -219,9 +210,9 @@ fn opened(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<E
     options.cancel.check()?;
     options.progress.tell(Event::Loading);
     let path = &*found.program;
-    let pte = carried::pte(path)?;
+    let pte = found.pte()?;
     let info = carried::encoder(path, &pte)?.ok_or_else(|| Error::lacks(&found.name, Lack::Vectors))?;
-    let program = Program::open(path, &found.data(), runtime)?;
+    let program = found.load(runtime)?;
     let has_kinds = program.method(&info.method)?.inputs.len() > 1;
     let tokenizer = match options.tokenizer.as_deref() {
         Some(path) => carried::tokenizer(path)?,

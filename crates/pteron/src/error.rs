@@ -1,6 +1,7 @@
 //! What can go wrong, by what an app would do about it. What the layers below say is kept as the cause.
 
 use crate::form::WrongForm;
+#[cfg(feature = "registry")]
 use pteron_checkpoint::CheckpointError;
 use pteron_format::FormatError;
 use pteron_llm::LlmError;
@@ -210,6 +211,7 @@ impl Error {
         of_format(&error)(Reason::new(message).by(error))
     }
 
+    #[cfg(feature = "registry")]
     pub(crate) fn storage(path: &Path, error: std::io::Error) -> Error {
         let message = format!("{}: {error}", path.display());
         let kind = if error.kind() == ErrorKind::NotFound { Error::NotFound } else { Error::Storage };
@@ -273,6 +275,7 @@ impl From<WrongForm> for Error {
     }
 }
 
+#[cfg(feature = "registry")]
 impl From<pteron_registry::Error> for Error {
     fn from(error: pteron_registry::Error) -> Error {
         use pteron_registry::Error as Registry;
@@ -332,6 +335,7 @@ impl From<LlmError> for Error {
     }
 }
 
+#[cfg(feature = "registry")]
 impl From<CheckpointError> for Error {
     fn from(error: CheckpointError) -> Error {
         let kind = match &error {

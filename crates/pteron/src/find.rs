@@ -5,48 +5,13 @@ use crate::convert::Conversion;
 use crate::error::{Error, Lack, Reason, Result};
 use crate::form::{self, Form};
 use crate::home::Home;
+pub use crate::located::Located;
 use crate::options::Source;
 use crate::progress::{Cancel, Progress};
 use pteron_checkpoint::gguf;
-use pteron_registry::{Export, FileKind, Identity, Model, Store};
+use pteron_registry::{Export, FileKind, Identity, Model};
 use pteron_runtime::Options;
 use std::path::{Path, PathBuf};
-
-/// A program, and where the rest of it is.
-#[derive(Clone, Debug)]
-pub struct Located {
-    /// What whoever asked for it calls the model.
-    pub name: String,
-    /// The `.pte` file.
-    pub program: PathBuf,
-    /// The `.ptd` file with its weights, where they are not in it.
-    pub weights: Option<PathBuf>,
-    /// What it was converted from, and where that is kept.
-    pub source: Option<(Store, Identity)>,
-}
-
-impl Located {
-    fn file(program: PathBuf, name: &str) -> Located {
-        Located { name: name.to_owned(), program, weights: None, source: None }
-    }
-
-    /// An error in words of whoever named the model: where its files are kept is of no use to them.
-    pub fn named(&self, error: Error) -> Error {
-        let files = self.data().into_iter().chain([&*self.program]);
-        files.fold(error, |error, file| error.naming(file, &self.name))
-    }
-
-    /// Files that go with the program.
-    pub fn data(&self) -> Vec<&Path> {
-        self.weights.iter().map(PathBuf::as_path).collect()
-    }
-
-    /// Takes a conversion away that is not as it was written, so that it is made again; whether it was.
-    pub fn mend(&self) -> Result<bool> {
-        let Some((store, source)) = &self.source else { return Ok(false) };
-        Ok(store.mend(source)?)
-    }
-}
 
 /// Where models are looked for, and who is told of it.
 pub struct Finder<'f> {
@@ -71,15 +36,14 @@ impl Finder<'_> {
             Source::Named(name) => self.named(Some(name)),
             Source::Path(path) if path.exists() => self.at(path, export),
             Source::Path(path) => Err(nothing_at(&path.display().to_string())),
+            Source::Memory { name, bytes } => Ok(Located::memory(name, bytes)),
         }
     }
 
     /// The program of a file or folder.
     fn at(&self, path: &Path, export: &Export) -> Result<Located> {
         match kind(path)? {
-            FileKind::Pte | FileKind::Safetensors => {
-                Ok(Located::file(path.to_owned(), &path.display().to_string()))
-            }
+            FileKind::Pte | FileKind::Safetensors => Ok(Located::file(path, &path.display().to_string())),
             FileKind::Gguf | FileKind::Folder | FileKind::Pt | FileKind::Nemo => {
                 let store = (self.home)(&path.display().to_string())?.store;
                 let conversion = Conversion::new(&store, path, identity(path)?, export)?;
@@ -95,7 +59,7 @@ impl Finder<'_> {
         let name = name.unwrap_or(&resolution.model.name);
         let installed = home.fetch(&resolution.variant, self.progress)?;
         match resolution.variant.kind {
-            FileKind::Pte => Ok(Located::file(installed.path, name)),
+            FileKind::Pte => Ok(Located::file(&installed.path, name)),
             FileKind::Safetensors => Err(Error::lacks(name, Lack::Speaker)),
             FileKind::Gguf | FileKind::Folder | FileKind::Pt | FileKind::Nemo => {
                 let identity = Identity::of_installed(&installed);

@@ -4,7 +4,7 @@
 //! A path flows in, a [`Form`] or a refusal in words flows out. Only the first few kilobytes are looked at, so that a file
 //! of any size is told at once; whether the rest of it is sound is for its reader to say.
 
-use pteron_checkpoint::nemo;
+use crate::error::{Error, Reason};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,6 +18,9 @@ const GGUF: &[u8] = b"GGUF";
 /// How a zip archive begins, and where the name of its first file stands.
 const ZIP: &[u8] = b"PK\x03\x04";
 const ZIP_NAME: usize = 30;
+/// How the header of a tar archive goes on.
+const TAR: &[u8] = b"ustar";
+const TAR_AT: usize = 257;
 /// What `torch.save` puts first into its archive.
 const PICKLED: &str = "data.pkl";
 /// How what Git leaves in place of a large file begins.
@@ -91,6 +94,13 @@ impl Wanted {
         }
     }
 
+    fn of(self, path: &Path, form: Form) -> Result<Form, WrongForm> {
+        match self.takes(form) {
+            true => Ok(form),
+            false => Err(WrongForm { path: path.to_owned(), form, wanted: self }),
+        }
+    }
+
     fn takes(self, form: Form) -> bool {
         match form {
             Form::Unknown => true,
@@ -147,7 +157,7 @@ impl Form {
             {
                 Form::Onnx
             }
-            _ if nemo::recognises(start) => Form::Tar,
+            _ if start.get(TAR_AT..).is_some_and(|rest| rest.starts_with(TAR)) => Form::Tar,
             _ => text.map_or(Form::Unknown, Form::of_text),
         }
     }
@@ -194,11 +204,23 @@ impl Form {
 
 /// What lies at a path, if it is what is wanted. What cannot be looked at is left to its reader.
 pub fn check(path: &Path, wanted: Wanted) -> Result<Form, WrongForm> {
-    let form = Form::of(path).unwrap_or(Form::Unknown);
-    match wanted.takes(form) {
-        true => Ok(form),
-        false => Err(WrongForm { path: path.to_owned(), form, wanted }),
+    wanted.of(path, Form::of(path).unwrap_or(Form::Unknown))
+}
+
+/// The same of a program that is to be run, which may be in memory.
+pub(crate) fn check_program(path: &Path, bytes: Option<&[u8]>) -> crate::Result<()> {
+    let form = match bytes {
+        Some(bytes) => {
+            let start = bytes.get(..START as usize).unwrap_or(bytes);
+            Wanted::Program.of(path, Form::of_start(start))?
+        }
+        None => check(path, Wanted::Program)?,
+    };
+    if form != Form::Data {
+        return Ok(());
     }
+    let message = format!("{}: external data, not a program", path.display());
+    Err(Error::Unsupported(Reason::new(message)))
 }
 
 /// A file of another kind than is wanted.

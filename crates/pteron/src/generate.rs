@@ -16,7 +16,7 @@ use pteron_runtime::RunControl;
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
-use std::time::{SystemTime, UNIX_EPOCH};
+use web_time::{SystemTime, UNIX_EPOCH};
 
 /// How free an answer is where neither the caller nor the model's publisher says it.
 const USUAL_TEMPERATURE: f64 = 0.7;

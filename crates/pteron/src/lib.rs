@@ -46,14 +46,18 @@
 
 mod carried;
 mod chat;
+#[cfg(feature = "registry")]
 mod convert;
 mod embed;
 mod engine;
 mod error;
+#[cfg(feature = "registry")]
 mod find;
 mod form;
 mod generate;
+#[cfg(feature = "registry")]
 mod home;
+mod located;
 mod machine;
 mod message;
 mod mlx;
@@ -62,13 +66,14 @@ mod options;
 mod progress;
 mod requirements;
 mod speculate;
+#[cfg(feature = "registry")]
 #[doc(hidden)]
 pub mod tiny;
 mod tools;
 mod transcribe;
 mod vulkan;
 
-pub use chat::{CacheState, Chat, ChatOptions, Stopper};
+pub use chat::{Asking, CacheState, Chat, ChatOptions, Step, Stopper, Writing};
 pub use embed::Embedder;
 pub use error::{Error, Lack, Reason, Result};
 pub use generate::{Flow, GenerateOptions, Prompt};
@@ -93,12 +98,16 @@ pub use pteron_tensor::{ByteOwner, Bytes, DType, HostTensor};
 /// What the command line is made of besides: finding and converting models step by step. It may change with any version.
 #[doc(hidden)]
 pub mod parts {
+    #[cfg(feature = "registry")]
     pub use crate::convert::{Conversion, FORMAT};
     pub use crate::engine::Engine;
+    #[cfg(feature = "registry")]
     pub use crate::home::Home;
+    pub use crate::located::Located;
     pub use crate::requirements::key_dtype;
     pub use crate::transcribe::SPEECH_SCHEME;
     /// Models by path or name.
+    #[cfg(feature = "registry")]
     pub mod find {
         pub use crate::find::{Finder, Located, identity, kind, looks_like_a_path};
     }

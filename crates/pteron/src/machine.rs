@@ -1,9 +1,9 @@
 //! How much memory this machine has.
 
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
-
 /// Memory in all, and what could be had without swapping; `None` where the system does not say.
+#[cfg(not(target_family = "wasm"))]
 pub fn memory() -> Option<(u64, u64)> {
+    use sysinfo::{MemoryRefreshKind, RefreshKind, System};
     let wanted = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
     let system = System::new_with_specifics(wanted).ok()?;
     let (all, free) = (system.total_memory(), system.available_memory());
@@ -14,6 +14,12 @@ pub fn memory() -> Option<(u64, u64)> {
         }
         _ => (all, free),
     })
+}
+
+/// A browser does not say.
+#[cfg(target_family = "wasm")]
+pub fn memory() -> Option<(u64, u64)> {
+    None
 }
 
 /// A number of bytes as people say it: `512 B`, `1.5 KiB`, `18.0 GiB`.

@@ -2,13 +2,12 @@
 
 use crate::carried;
 use crate::error::{Error, Lack, Result};
-use crate::find::Located;
+use crate::located::{self, ExportAs, Located, Trouble};
 use crate::machine::size;
 use crate::options::{OpenOptions, Source};
 use crate::progress::Event;
 use crate::requirements;
 use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
-use pteron_registry::Export;
 use pteron_runtime::backend::MemoryReport;
 use pteron_runtime::{Options, Precision, Program};
 use std::fmt;
@@ -42,24 +41,6 @@ struct Inner {
     load_end: f64,
 }
 
-/// Why a model could not be opened: where its own files were read, damage may be the reason.
-enum Trouble {
-    Reading(Error),
-    Other(Error),
-}
-
-impl Trouble {
-    fn reading(error: impl Into<Error>) -> Trouble {
-        Trouble::Reading(error.into())
-    }
-}
-
-impl<E: Into<Error>> From<E> for Trouble {
-    fn from(error: E) -> Trouble {
-        Trouble::Other(error.into())
-    }
-}
-
 impl Model {
     /// Opens a model: a program, a GGUF file or a checkpoint folder by its path, or one that the registry knows by its name.
     /// What has to be fetched or converted is so the first time and kept in [`OpenOptions::home`].
@@ -76,22 +57,9 @@ impl Model {
     /// When there is no such model, or it cannot be fetched, converted, loaded or talked to; [`Error::Cancelled`] where
     /// [`OpenOptions::cancel`] was used.
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Model> {
-        let (source, export) = (source.into(), Export::default());
         let runtime = options.engine.options(Precision::Fast)?;
-        options.finding(&runtime, |finder| {
-            let found = finder.find(&source, &export)?;
-            let opened = match load(&found, &options, &runtime) {
-                // A conversion that was damaged is made again, once.
-                Err(Trouble::Reading(_)) if found.mend()? => {
-                    let says = "what was converted earlier was damaged, and has been removed";
-                    options.progress.tell(Event::Says(says));
-                    load(&finder.find(&source, &export)?, &options, &runtime)
-                }
-                opened => opened,
-            };
-            opened.map_err(|trouble| match trouble {
-                Trouble::Reading(error) | Trouble::Other(error) => found.named(error),
-            })
+        located::opened(&source.into(), ExportAs::default(), &options, &runtime, |found| {
+            load(found, &options, &runtime)
         })
     }
 
@@ -228,7 +196,6 @@ impl fmt::Debug for Model {
 
 fn load(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Model, Trouble> {
     options.cancel.check()?;
-    let path = &*found.program;
     let clock = Clock::default();
     let load_start = clock.now();
     if let Some(limit) = options.memory_limit {
@@ -236,15 +203,16 @@ fn load(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Mod
     }
     options.progress.tell(Event::Loading);
     let given = options.tokenizer.as_deref().map(carried::tokenizer).transpose()?;
-    let pte = carried::pte(path).map_err(Trouble::Reading)?;
+    let pte = found.pte().map_err(Trouble::Reading)?;
     let (voice, suggested) = carried::voice(&pte, given).map_err(Trouble::Reading)?;
-    let program = Program::open(path, &found.data(), runtime).map_err(Trouble::reading)?;
+    let program = found.load(runtime).map_err(Trouble::reading)?;
     let language = LanguageModel::new(program)?;
     let suggested = if language.draws_itself() { suggested.for_drawing_programs() } else { suggested };
     let held = language.program().memory();
     let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;
     if let Some(limit) = options.memory_limit.filter(|&limit| held > limit) {
-        let what = format!("{} takes {} once it is packed for this backend", path.display(), size(held));
+        let path = found.program.display();
+        let what = format!("{path} takes {} once it is packed for this backend", size(held));
         return Err(requirements::too_large(held, limit, &what).into());
     }
     if let (Some(vocab), Some(voice)) = (language.vocab(), &voice)

@@ -2,11 +2,15 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
+#[cfg(feature = "registry")]
 use crate::find::Finder;
+#[cfg(feature = "registry")]
 use crate::home::{self, Home};
 use crate::progress::{Cancel, Event, Progress};
+#[cfg(feature = "registry")]
 use pteron_registry::Network;
 use pteron_runtime::{Options, Precision};
+use pteron_tensor::Bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,8 +56,11 @@ pub(crate) use setters;
 #[non_exhaustive]
 pub struct OpenOptions {
     pub(crate) engine: Engine,
+    #[cfg(feature = "registry")]
     models: Option<PathBuf>,
+    #[cfg(feature = "registry")]
     settings: Option<PathBuf>,
+    #[cfg(feature = "registry")]
     network: Network,
     pub(crate) tokenizer: Option<PathBuf>,
     pub(crate) context: Option<usize>,
@@ -66,8 +73,11 @@ impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {
             engine: Engine::default(),
+            #[cfg(feature = "registry")]
             models: None,
+            #[cfg(feature = "registry")]
             settings: None,
+            #[cfg(feature = "registry")]
             network: Network::default(),
             tokenizer: None,
             context: None,
@@ -78,12 +88,16 @@ impl Default for OpenOptions {
     }
 }
 
+#[cfg(feature = "registry")]
 setters! { OpenOptions:
     /// The folder that models are fetched to and conversions are kept in. Models by name and checkpoints need one; a program
     /// at a path does not.
     home(folder: impl Into<PathBuf>) models = Some(folder.into()), "\"models\"";
     /// The folder of a `models.toml` that adds models to the registry; without, that of [`OpenOptions::home`].
     settings(folder: impl Into<PathBuf>) settings = Some(folder.into()), "\"settings\"";
+}
+
+setters! { OpenOptions:
     /// The tokenizer, where the model carries none: `tokenizer.json`, a SentencePiece model, `tekken.json`, a GGUF file, or a
     /// folder that has one.
     tokenizer(file: impl Into<PathBuf>) tokenizer = Some(file.into()), "\"tokenizer.json\"";
@@ -148,6 +162,7 @@ impl OpenOptions {
     /// ```
     /// let options = pteron::OpenOptions::default().hub_token("hf_...");
     /// ```
+    #[cfg(feature = "registry")]
     #[must_use]
     pub fn hub_token(mut self, token: impl Into<String>) -> OpenOptions {
         self.network.hub_token = Some(token.into());
@@ -175,7 +190,11 @@ impl OpenOptions {
         self.engine = engine;
         self
     }
+}
 
+/// Where models by name and checkpoints are kept.
+#[cfg(feature = "registry")]
+impl OpenOptions {
     /// Everything about the network at once.
     #[doc(hidden)]
     #[must_use]
@@ -209,7 +228,6 @@ impl fmt::Debug for OpenOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenOptions")
             .field("engine", &self.engine)
-            .field("models", &self.models)
             .field("context", &self.context)
             .field("memory_limit", &self.memory_limit)
             .finish_non_exhaustive()
@@ -236,6 +254,13 @@ pub enum Source {
     Named(String),
     /// A program, a GGUF file or a checkpoint folder.
     Path(PathBuf),
+    /// A program in memory.
+    Memory {
+        /// What it is called, in errors too.
+        name: String,
+        /// What its file holds.
+        bytes: Bytes,
+    },
 }
 
 impl From<&str> for Source {

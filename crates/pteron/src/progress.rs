@@ -1,5 +1,6 @@
 //! What happens while a model is opened, and a way to end it. Nothing here prints: an app shows what it wants to.
 
+#[cfg(feature = "registry")]
 use pteron_registry::Variant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +66,7 @@ pub trait Progress: Send + Sync {
     fn tell(&self, event: Event<'_>);
 
     /// Something happens while files are fetched, in the words of the registry.
+    #[cfg(feature = "registry")]
     #[doc(hidden)]
     fn fetch(&self, variant: &Variant, event: pteron_registry::Event<'_>) {
         use pteron_registry::Event as Fetch;

@@ -1,15 +1,17 @@
 //! What a model needs, before it is fetched, converted or loaded.
 
-use crate::convert::Conversion;
+#[cfg(feature = "registry")]
+mod kept;
+
 use crate::error::{Error, Reason, Result};
-use crate::find::{self, Located};
+use crate::located::Located;
 use crate::machine::size;
 use crate::options::{OpenOptions, Source};
-use pteron_checkpoint::{Checkpoint, Export};
+#[cfg(feature = "registry")]
+use kept::of_source;
 use pteron_format::Limits;
 use pteron_ir::{Op, Type};
-use pteron_registry::{FileKind, Identity};
-use pteron_runtime::{Options, Precision, Program};
+use pteron_runtime::{Options, Program};
 use pteron_tensor::DType;
 use std::path::Path;
 
@@ -74,59 +76,28 @@ impl Requirements {
 /// When there is no such model, or it cannot be run here.
 pub fn requirements(source: impl Into<Source>, options: &OpenOptions) -> Result<Requirements> {
     match &source.into() {
-        Source::Usual => of_name(None, options),
-        Source::Named(name) if Path::new(name).exists() => of_path(Path::new(name), options),
-        Source::Named(name) if find::looks_like_a_path(name) => Err(find::nothing_at(name)),
-        Source::Named(name) => of_name(Some(name), options),
-        Source::Path(path) if path.exists() => of_path(path, options),
-        Source::Path(path) => Err(find::nothing_at(&path.display().to_string())),
+        Source::Memory { name, bytes } => of_program(&Located::memory(name, bytes), options.context),
+        source => of_source(source, options),
     }
 }
 
-fn of_path(path: &Path, options: &OpenOptions) -> Result<Requirements> {
-    if matches!(find::kind(path)?, FileKind::Pte | FileKind::Safetensors) {
-        return of_program(path, &[], options.context);
-    }
-    let home = options.open_home()?;
-    let identity = find::identity(path)?;
-    of_conversion(&Conversion::new(&home.store, path, identity, &Default::default())?, path, options)
+/// Programs by path are all that there is.
+#[cfg(not(feature = "registry"))]
+fn of_source(source: &Source, options: &OpenOptions) -> Result<Requirements> {
+    of_program(&of_path(crate::located::program_path(source)?), options.context)
 }
 
-fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
-    let home = options.open_home()?;
-    let runtime = options.engine.options(Precision::Fast)?;
-    let present: Vec<&str> = runtime.registry.backends().iter().map(|backend| backend.name()).collect();
-    let resolution = home.resolve(name, runtime.backend.as_deref(), &present)?;
-    let variant = &resolution.variant;
-    let Some(here) = home.store.installed(variant)? else {
-        let (weights, download) = (variant.size.unwrap_or(0), variant.size);
-        return Ok(Requirements { weights, download, is_estimate: true, ..Requirements::default() });
-    };
-    if matches!(variant.kind, FileKind::Pte | FileKind::Safetensors) {
-        return of_program(&here.path, &[], options.context);
-    }
-    let identity = Identity::of_installed(&here);
-    let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export)?;
-    of_conversion(&conversion, &here.path, options)
-}
-
-/// The program that was made of a checkpoint, or else the weights that one will have.
-fn of_conversion(conversion: &Conversion<'_>, path: &Path, options: &OpenOptions) -> Result<Requirements> {
-    if let Some(found) = conversion.find()? {
-        return of_program(&found.program, &found.data(), options.context);
-    }
-    let checkpoint = Checkpoint::open(path)?;
-    let weights = Export::new(&checkpoint, conversion.options())?.weight_bytes();
-    Ok(Requirements { weights, is_estimate: true, ..Requirements::default() })
+fn of_path(path: &Path) -> Located {
+    Located::file(path, &path.display().to_string())
 }
 
 /// A program's own figures; nothing of its weights is read for them.
-fn of_program(path: &Path, data: &[&Path], context: Option<usize>) -> Result<Requirements> {
+fn of_program(found: &Located, context: Option<usize>) -> Result<Requirements> {
     // The reference backend packs nothing, so that the file is mapped and no more.
     // What it needs is told also where that is more than a limit.
     let options =
         Options { backend: Some("reference".to_owned()), limits: Limits::own(), ..Options::default() };
-    let program = Program::open(path, data, &options)?;
+    let program = found.load(&options)?;
     let mut run = 0;
     for method in program.methods() {
         run = run.max(program.run_bytes(&method.name)?.unwrap_or(0));
@@ -175,7 +146,7 @@ pub fn key_dtype(program: &Program) -> Option<DType> {
 
 /// An error if a program needs more than it may have.
 pub(crate) fn check(found: &Located, context: Option<usize>, limit: u64) -> Result<()> {
-    let needs = of_program(&found.program, &found.data(), context)?;
+    let needs = of_program(found, context)?;
     if needs.total() <= limit {
         return Ok(());
     }

@@ -1,16 +1,16 @@
 //! What is said in sound: a speech model by path or name, sound in, text with times out.
 
-use crate::carried;
+mod open;
+
 use crate::error::{Error, Lack, Reason, Result};
-use crate::find::Located;
+use crate::located::{self, ExportAs, Trouble};
 use crate::options::{OpenOptions, Source, setters};
-use crate::progress::{Cancel, Event};
-use pteron_companion::Speech;
+use crate::progress::Cancel;
 use pteron_llm::tokenizer::Tokenizer;
-use pteron_registry::Export;
-use pteron_runtime::{Options, Precision, Program};
+use pteron_runtime::Precision;
 use pteron_speech::SpeechError;
 use pteron_speech::parakeet::{self, ParakeetProgram};
+use pteron_speech::realtime::{self, RealtimeProgram};
 use pteron_speech::segment::{Event as Step, Segment, Word};
 use pteron_speech::sound::{RATE, RawFormat, SampleKind, Samples, Sound, SoundError};
 use pteron_speech::voice::{Border, Silero, Spoken, VoiceOptions};
@@ -26,16 +26,11 @@ use std::sync::Arc;
 /// How matrices of a speech model are packed unless somebody says otherwise.
 pub const SPEECH_SCHEME: &str = "8w";
 
-/// The programs of ExecuTorch's export, in the order of their use.
-const PARTS: [&str; 3] = ["encoder.pte", "cross_kv.pte", "decoder.pte"];
-/// Where its export puts the tokenizer.
-const PROCESSOR: &str = "processor";
-/// What it is called there, or beside a program.
-const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tokenizer.model"];
-
 /// The name of the network that hears voices.
+#[cfg(feature = "registry")]
 const VOICES: &str = "silero-vad";
 /// Larger than its file.
+#[cfg(feature = "registry")]
 const LARGEST_VOICES: u64 = 16 << 20;
 
 /// Sound that is looked through for its loudest before it is transcribed; of longer ones the rest is taken as it comes.
@@ -228,6 +223,7 @@ enum Kind {
     Whisper(Box<WhisperProgram>),
     Parakeet(Box<ParakeetProgram>),
     Voxtral(Box<VoxtralProgram>),
+    Realtime(Box<RealtimeProgram>),
 }
 
 impl Transcriber {
@@ -250,27 +246,15 @@ impl Transcriber {
         let folder = match &source {
             Source::Named(name) => Some(Path::new(name)),
             Source::Path(path) => Some(path.as_path()),
-            Source::Usual => None,
+            Source::Usual | Source::Memory { .. } => None,
         };
-        let has_parts = |folder: &&Path| PARTS.iter().all(|part| folder.join(part).is_file());
-        if let Some(folder) = folder.filter(has_parts) {
+        if let Some(folder) = folder.filter(|folder| open::has_parts(folder)) {
             options.cancel.check()?;
-            return parts(folder, &options, &runtime);
+            return open::parts(folder, &options, &runtime);
         }
-        let export = Export {
-            quantize: Some(SPEECH_SCHEME.to_owned()),
-            activations: Some("f32".to_owned()),
-            ..Export::default()
-        };
-        options.finding(&runtime, |finder| {
-            let open = |found: &Located| whole(found, &options, &runtime).map_err(|error| found.named(error));
-            let found = finder.find(&source, &export)?;
-            match open(&found) {
-                Err(Error::Cancelled) => Err(Error::Cancelled),
-                // A conversion that was damaged is made again, once.
-                Err(_) if found.mend()? => open(&finder.find(&source, &export)?),
-                opened => opened,
-            }
+        let wanted = ExportAs { quantize: Some(SPEECH_SCHEME), activations: Some("f32") };
+        located::opened(&source, wanted, &options, &runtime, |found| {
+            open::whole(found, &options, &runtime).map_err(Trouble::any)
         })
     }
 
@@ -292,6 +276,7 @@ impl Transcriber {
     ///
     /// # Errors
     /// When it cannot be fetched.
+    #[cfg(feature = "registry")]
     pub fn leave_out_silence(&mut self, options: &OpenOptions) -> Result<()> {
         let runtime = options.engine.options(Precision::Fast)?;
         let (path, _) = options.finding(&runtime, |finder| finder.source(VOICES))?;
@@ -316,7 +301,7 @@ impl Transcriber {
     pub fn tells_word_times(&self) -> bool {
         match &self.program {
             Kind::Whisper(program) => program.aligns(),
-            Kind::Parakeet(_) => true,
+            Kind::Parakeet(_) | Kind::Realtime(_) => true,
             Kind::Voxtral(_) => false,
         }
     }
@@ -356,13 +341,15 @@ impl Transcriber {
         };
         let mels = match &self.program {
             Kind::Whisper(program) => Some(program.info().mels),
-            Kind::Parakeet(_) | Kind::Voxtral(_) => None,
+            Kind::Parakeet(_) | Kind::Voxtral(_) | Kind::Realtime(_) => None,
         };
         let (sound, ceiling) = opened(audio, mels).map_err(failed)?;
         listener(Heard::Begins(sound.seconds()));
         let counted = &mut Counted { sound, samples: 0, cancel: &options.cancel };
         let mut spoken = None;
-        let (samples, map): (&mut dyn Samples, _) = match &mut self.voices {
+        // A model that hears sound as it comes was trained with its silences, and would wait for what comes behind them.
+        let voices = self.voices.as_mut().filter(|_| !matches!(self.program, Kind::Realtime(_)));
+        let (samples, map): (&mut dyn Samples, _) = match voices {
             None => (counted, None),
             Some(voices) => {
                 let spoken = spoken.insert(Spoken::new(counted, voices, VoiceOptions::default()));
@@ -406,6 +393,11 @@ impl Transcriber {
                 parakeet::Transcriber::new(&mut **program, &info, &self.tokenizer, options.words)
                     .run(samples, &mut tell)
             }
+            Kind::Realtime(program) => {
+                let info = program.info().clone();
+                realtime::Transcriber::new(&mut **program, &info, &self.tokenizer, options.words)
+                    .and_then(|mut transcriber| transcriber.run(samples, &mut tell))
+            }
             Kind::Voxtral(program) => {
                 let (info, rows) = (program.info().clone(), program.rows());
                 let wanted = match &options.ask {
@@ -445,73 +437,10 @@ impl Transcriber {
     }
 }
 
-impl Kind {
-    fn whisper(program: WhisperProgram) -> Kind {
-        Kind::Whisper(Box::new(program))
-    }
-
-    fn parakeet(program: ParakeetProgram) -> Kind {
-        Kind::Parakeet(Box::new(program))
-    }
-
-    fn voxtral(program: VoxtralProgram) -> Kind {
-        Kind::Voxtral(Box::new(program))
-    }
-}
-
 impl fmt::Debug for Transcriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transcriber").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// Three programs, each with a `forward`.
-fn parts(folder: &Path, options: &OpenOptions, runtime: &Options) -> Result<Transcriber> {
-    let name = folder.display().to_string();
-    let open = |part: &str| Program::open(&folder.join(part), &[], runtime);
-    let programs = PARTS.iter().map(|part| open(part)).collect::<Result<Vec<_>, _>>()?;
-    let beside = [folder.join(PROCESSOR), folder.to_owned()];
-    let beside = beside.iter().map(|folder| folder.join("tokenizer.json")).find(|file| file.is_file());
-    let path = options.tokenizer.as_deref().or(beside.as_deref());
-    let tokenizer = carried::tokenizer(path.ok_or_else(|| Error::lacks(&name, Lack::Tokenizer))?)?;
-    let program = WhisperProgram::new(&programs, None).map_err(|error| no_speech(folder, error))?;
-    Ok(Transcriber { name, program: Kind::whisper(program), tokenizer, voices: None })
-}
-
-/// One program with all methods.
-fn whole(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Transcriber> {
-    options.cancel.check()?;
-    options.progress.tell(Event::Loading);
-    let path = &*found.program;
-    let pte = carried::pte(path)?;
-    let info = carried::speech(path, &pte)?;
-    let program = Program::open(path, &found.data(), runtime)?;
-    let is_parakeet = ParakeetProgram::recognises(&program);
-    let is_voxtral = VoxtralProgram::recognises(&program);
-    if !is_parakeet && !is_voxtral && program.method("encoder").is_err() {
-        let message = format!("{}: {}: it has no method `encoder`", path.display(), Lack::Speech);
-        return Err(Error::Unsupported(Reason::new(message).by(Lack::Speech)));
-    }
-    // ExecuTorch's exporters put it beside a program that says nothing of itself.
-    let beside = || TOKENIZERS.iter().map(|name| path.with_file_name(name)).find(|file| file.is_file());
-    let beside = if info.is_none() { beside() } else { None };
-    let given = options.tokenizer.as_deref().or(beside.as_deref()).map(carried::tokenizer).transpose()?;
-    let (voice, _) = carried::voice(&pte, given)?;
-    let tokenizer = voice.ok_or_else(|| Error::lacks(&found.name, Lack::Tokenizer))?.tokenizer;
-    let program = match info {
-        Some(Speech::Parakeet(info)) => ParakeetProgram::new(&program, Some(info)).map(Kind::parakeet),
-        Some(Speech::Whisper(info)) => WhisperProgram::new(&[program], Some(info)).map(Kind::whisper),
-        Some(Speech::Voxtral(info)) => VoxtralProgram::new(&program, Some(info)).map(Kind::voxtral),
-        None if is_parakeet => ParakeetProgram::new(&program, None).map(Kind::parakeet),
-        None if is_voxtral => VoxtralProgram::new(&program, None).map(Kind::voxtral),
-        None => WhisperProgram::new(&[program], None).map(Kind::whisper),
-    };
-    let program = program.map_err(|error| no_speech(path, error))?;
-    Ok(Transcriber { name: found.name.clone(), program, tokenizer, voices: None })
-}
-
-fn no_speech(path: &Path, error: SpeechError) -> Error {
-    Error::Unsupported(Reason::new(format_args!("{}: {error}", path.display())).by(error))
 }
 
 /// Sound from its beginning, and, for models that scale what they hear by it, the loudest of it as far as that can be known.

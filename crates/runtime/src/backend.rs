@@ -19,7 +19,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use web_time::Instant;
 
 /// A way to compute.
 pub trait Backend: Send + Sync {

@@ -8,7 +8,7 @@ use crate::{CacheSpec, Error, Program, Result, Value};
 use pteron_tensor::HostTensor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use web_time::Instant;
 
 /// What a session is opened with.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! A moment on the wall clock, and `strftime`.
 
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use web_time::{SystemTime, UNIX_EPOCH};
 
 /// Date and time of day without a time zone, as Python's naive `datetime`. The default is the start of 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

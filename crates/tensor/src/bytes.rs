@@ -128,6 +128,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
+impl Eq for Bytes {}
+
 impl PartialEq for Bytes {
     fn eq(&self, other: &Bytes) -> bool {
         **self == **other

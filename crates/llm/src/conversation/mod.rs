@@ -5,6 +5,7 @@
 //! with the prompt of each turn, token by token, so that no order of commands can make them differ from what a new
 //! session would hold.
 
+mod saying;
 mod store;
 
 use crate::constrain::Constraint;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 
+pub use saying::{Said, Saying};
 pub use store::StoreError;
 
 /// What happens when the context is full.
@@ -180,10 +182,21 @@ impl Conversation {
         let asked = self.ask((asker, user), options, constraint, show, control);
         // What was not said hides nothing from what will be.
         let (prompt, answer) = asked.inspect_err(|_| self.hidden = hidden)?;
-        let heard = self.heard(prompt, &answer, options);
-        let (user, said) = (user.to_owned(), answer.text.clone());
-        self.turns.push(Turn { asker, user, answer: said, hidden: self.hidden, heard });
+        self.note((asker, user.to_owned()), prompt, &answer, options);
         Ok(answer)
+    }
+
+    /// What was asked and answered becomes a turn.
+    fn note(
+        &mut self,
+        (asker, user): (Asker, String),
+        prompt: Prompt,
+        answer: &Answer,
+        options: &GenerateOptions,
+    ) {
+        let heard = self.heard(prompt, answer, options);
+        let said = answer.text.clone();
+        self.turns.push(Turn { asker, user, answer: said, hidden: self.hidden, heard });
     }
 
     /// The prompt of a question, and what the model says to it.

@@ -20,6 +20,9 @@ const TITLE: &str = "pteron conversation 1";
 /// More than any conversation that fits a context takes.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// How a conversation is called that lies in no file.
+const IN_MEMORY: &str = "the conversation";
+
 /// A text whose tokens tell vocabularies apart.
 const PROBE: &str = "The quick brown fox jumps over 13 lazy dogs; \u{fc}ber \u{65e5}\u{672c}.";
 
@@ -68,6 +71,18 @@ impl Conversation {
         if !may_be_replaced(path)? {
             return Err(StoreError::Occupied { path: path.to_owned() });
         }
+        let whole = self.to_bytes()?;
+        // A conversation is its owner's alone, as the history of a shell is.
+        let (_, whole) = write_aside(path, Readers::Owner, |out| {
+            let failed = |source| StoreError::Io { action: "write", path: path.to_owned(), source };
+            out.write_all(&whole).map_err(failed)
+        })?;
+        whole.land()?;
+        Ok(())
+    }
+
+    /// What [`Conversation::save`] writes, for those who keep it elsewhere.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
         let stored = Stored {
             system: self.system.clone(),
             turns: self.turns.clone(),
@@ -77,21 +92,26 @@ impl Conversation {
             model: self.model.clone(),
         };
         let body = serde_json::to_vec(&stored)
-            .map_err(|error| StoreError::Damaged { path: path.to_owned(), problem: error.to_string() })?;
-        // A conversation is its owner's alone, as the history of a shell is.
-        let (_, whole) = write_aside(path, Readers::Owner, |out| {
-            writeln!(out, "{TITLE} {}", digest(&body))
-                .and_then(|()| out.write_all(&body))
-                .map_err(|source| StoreError::Io { action: "write", path: path.to_owned(), source })
-        })?;
-        whole.land()?;
-        Ok(())
+            .map_err(|error| StoreError::Damaged { path: IN_MEMORY.into(), problem: error.to_string() })?;
+        Ok([format!("{TITLE} {}\n", digest(&body)).as_bytes(), &body].concat())
     }
 
     /// Reads a conversation from a file; it goes on with this one's decoder. Gives the model that it was held with where
     /// that was another one; an empty name where the file does not say which.
     pub fn load(&mut self, path: &Path) -> Result<Option<String>, StoreError> {
-        let stored = read(path)?;
+        let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(io)?;
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+        self.take(read(path, &bytes)?)
+    }
+
+    /// The same of what [`Conversation::to_bytes`] gave.
+    pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<Option<String>, StoreError> {
+        self.take(read(Path::new(IN_MEMORY), bytes)?)
+    }
+
+    fn take(&mut self, stored: Stored) -> Result<Option<String>, StoreError> {
         self.system = stored.system;
         self.tools = stored.tools;
         self.turns = stored.turns;
@@ -182,12 +202,8 @@ fn may_be_replaced(path: &Path) -> Result<bool, StoreError> {
     Ok(start.is_empty() || start == kind.as_bytes())
 }
 
-fn read(path: &Path) -> Result<Stored, StoreError> {
-    let io = |source| StoreError::Io { action: "read", path: path.to_owned(), source };
+fn read(path: &Path, bytes: &[u8]) -> Result<Stored, StoreError> {
     let damaged = |problem: String| StoreError::Damaged { path: path.to_owned(), problem };
-    let file = std::fs::File::open(path).map_err(io)?;
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
     if bytes.len() as u64 > MOST_BYTES {
         return Err(StoreError::TooLong { path: path.to_owned() });
     }

@@ -4,7 +4,7 @@ use crate::constrain::Constraint;
 use crate::generation::Likelihood;
 use crate::{Answer, GenerateOptions, Result};
 use std::ops::ControlFlow;
-use std::time::Instant;
+use web_time::Instant;
 
 /// A prompt that is to be answered.
 #[derive(Clone, Debug)]

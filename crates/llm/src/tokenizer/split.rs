@@ -97,7 +97,7 @@ struct Watch {
     #[cfg(unix)]
     start: Duration,
     #[cfg(not(unix))]
-    start: std::time::Instant,
+    start: web_time::Instant,
 }
 
 #[cfg(unix)]
@@ -120,7 +120,7 @@ impl Watch {
 #[cfg(not(unix))]
 impl Watch {
     fn start() -> Watch {
-        Watch { start: std::time::Instant::now() }
+        Watch { start: web_time::Instant::now() }
     }
 
     fn elapsed(&self) -> Duration {

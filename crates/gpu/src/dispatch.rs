@@ -7,8 +7,14 @@ use pteron_tensor::DType;
 /// Groups along the first axis of a grid; more go along the second.
 pub const GROUPS_X: u32 = 1 << 15;
 
+/// Texts that a run reads side by side, at most.
+pub const MOST_SPANS: usize = 32;
+
+/// Where a run's report begins to say what the greatest of its scores are, two words for each.
+pub const REPORT_GREATEST: usize = 4;
+
 /// Words that a run tells the host.
-pub const REPORT_WORDS: usize = 8;
+pub const REPORT_WORDS: usize = REPORT_GREATEST + 2 * MOST_SPANS;
 
 /// Where descriptors may begin, whatever the device: no device asks for more.
 pub(crate) const BINDING_ALIGNMENT: usize = 256;
@@ -29,13 +35,15 @@ pub enum Region {
     /// Keys or values of a layer of the session's cache.
     Cache(Cached),
     /// What a run tells the host, [`REPORT_WORDS`] of it. The first three words: 0, or one more than the number of a step that met an
-    /// index outside its axis, the index, and the axis' size. Two from the fifth on: where the greatest of its scores is.
+    /// index outside its axis, the index, and the axis' size. From [`REPORT_GREATEST`] on: where the greatest of its scores are.
     Faults,
 }
 
-/// A part of the off-graph cache.
+/// A part of an off-graph cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cached {
+    /// The text whose cache it is, among those that are read side by side.
+    pub span: usize,
     /// The layer.
     pub layer: usize,
     /// Whether it is the values, not the keys.

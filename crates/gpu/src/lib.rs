@@ -14,10 +14,12 @@ mod steps;
 mod support;
 mod walk;
 
-pub use dispatch::{Cached, Dispatch, GROUPS_X, Operand, REPORT_WORDS, Region, View};
+pub use dispatch::{
+    Cached, Dispatch, GROUPS_X, MOST_SPANS, Operand, REPORT_GREATEST, REPORT_WORDS, Region, View,
+};
 pub use features::Features;
 pub use kernel::{Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Token, Turn};
 pub use spirv::{SpirvError, spirv};
 pub use steps::{Planned, StepNode};
 pub use support::supports;
-pub use walk::{CacheView, Datum, Finished, Given, Lowered, Pause, Walk, WalkError, Written};
+pub use walk::{CacheView, Datum, Finished, Given, Lowered, Pause, Span, Walk, WalkError, Written};

@@ -1,7 +1,7 @@
 //! A call of a planned graph: its steps with the numbers of this call, turned into dispatches one by one. Sizes and positions are
 //! computed here, on the host; where a number lies in what the device has computed, the walk pauses until it is read.
 
-use crate::dispatch::{Dispatch, Region, View};
+use crate::dispatch::{Dispatch, MOST_SPANS, REPORT_GREATEST, Region, View};
 use crate::features::Features;
 use crate::lower::{self, Lowering, Turned, axis_of};
 use crate::steps::{Planned, StepNode};
@@ -17,8 +17,10 @@ mod attend;
 mod compute;
 mod products;
 mod replay;
+mod spans;
 
 pub use replay::Lowered;
+use spans::SpannedRope;
 
 /// Rows of fewer numbers are no scores of tokens, or are quickly read.
 const LEAST_SCORES: usize = 1024;
@@ -41,9 +43,20 @@ pub enum Given {
     Number(Scalar),
 }
 
-/// What goes into the off-graph cache.
+/// One of the texts that a call reads side by side: so many of its tokens belong to it, behind those of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The position of its first token.
+    pub start: usize,
+    /// How many there are.
+    pub tokens: usize,
+}
+
+/// What goes into an off-graph cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
+    /// The text whose cache it is, among those that are read side by side.
+    pub span: usize,
     /// The layer.
     pub layer: usize,
     /// Where the first row goes.
@@ -90,9 +103,10 @@ pub struct Finished {
     pub outputs: Vec<Datum>,
     /// Bytes that the region needs.
     pub bytes: usize,
-    /// The one output that is scores, and where in the region lies an integer of 64 bits that says where the greatest element of its
-    /// last row is, the first of several, or -1 where none is. The host is told it too.
-    pub greatest: Option<(usize, usize)>,
+    /// The one output that is scores, and where in the region lie integers of 64 bits that say where the greatest element of its
+    /// last row is, the first of several, or -1 where none is; of texts that are read side by side, of each row. The host is told
+    /// them too.
+    pub greatest: Option<(usize, Vec<usize>)>,
 }
 
 /// Why a walk stands still.
@@ -154,13 +168,18 @@ pub struct Walk<'a> {
     lowering: Lowering,
     next: usize,
     waiting: Option<Waiting>,
-    admitted: Option<CacheView>,
+    /// The texts that are read side by side; none where it is one.
+    spans: Vec<Span>,
+    /// How the layer at hand lies, text by text, as far as that is known.
+    admitted: Vec<CacheView>,
     /// Whether every step's results are wanted.
     traced: bool,
     /// Norms that the products which read them compute themselves.
     norms: HashMap<ValueId, Normed>,
     /// By result: ropes that were just lowered.
     ropes: HashMap<ValueId, Turned>,
+    /// Ropes of texts side by side that are still to be lowered: whoever writes their results elsewhere does them there.
+    spanned: Vec<SpannedRope>,
     /// By step: where its scratch begins, and the first of the steps that it was lowered together with.
     places: Vec<((usize, usize), usize)>,
     /// Whether a number was read back.
@@ -170,12 +189,14 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins a call. `constants` and `buffers` are by number; all of a plan's own sizes hold for the inputs.
+    /// Begins a call. `constants` and `buffers` are by number; all of a plan's own sizes hold for the inputs. `spans` are the texts that
+    /// are read side by side, where it is not one.
     pub fn new(
         (graph, planned): (&'a Graph, &'a Planned),
         inputs: &[Given],
         constants: &[Given],
         buffers: &[Given],
+        spans: &[Span],
         (features, traced): (Features, bool),
     ) -> Result<Walk<'a>, WalkError> {
         let count = graph.values.len();
@@ -188,10 +209,12 @@ impl<'a> Walk<'a> {
             lowering: Lowering::new(features, planned.plan.arena_bytes),
             next: 0,
             waiting: None,
-            admitted: None,
+            spans: spans.to_vec(),
+            admitted: Vec::new(),
             traced,
             norms: HashMap::new(),
             ropes: HashMap::new(),
+            spanned: Vec::new(),
             places: Vec::with_capacity(planned.steps.len()),
             has_read: false,
             finish_cursor: None,
@@ -267,6 +290,7 @@ impl<'a> Walk<'a> {
 
     /// What was lowered since this was last asked.
     pub fn take(&mut self) -> Vec<Dispatch> {
+        self.turn_spans();
         // What is taken is not changed any more.
         self.lowering.product = None;
         self.ropes.clear();
@@ -297,7 +321,7 @@ impl<'a> Walk<'a> {
 
     /// How the layer lies that it paused for.
     pub fn admit(&mut self, view: CacheView) {
-        self.admitted = Some(view);
+        self.admitted.push(view);
     }
 
     /// Goes on to the next pause.
@@ -338,10 +362,17 @@ impl<'a> Walk<'a> {
         };
         self.lowering.step = self.next;
         self.next += 1;
-        match self.admitted.take() {
-            Some(view) => self.attend(node, view).map(|()| None),
-            None => self.one(node, *in_place, *scratch),
+        if self.admitted.len() < self.spans.len().max(1) {
+            return self.one(node, *in_place, *scratch);
         }
+        let mut views = std::mem::take(&mut self.admitted);
+        let attended = match views.as_slice() {
+            &[view] if self.spans.is_empty() => self.attend(node, view),
+            views => self.attend_spans(node, views),
+        };
+        views.clear();
+        self.admitted = views;
+        attended.map(|()| None)
     }
 
     /// Notes that the step at hand was lowered together with an earlier one.
@@ -430,19 +461,30 @@ impl<'a> Walk<'a> {
                     "tokens that see those behind them (images) are read by the cpu backend alone",
                 );
             }
-            let Some(start) = self.first_of(*position) else {
-                // Read, then asked for again.
-                let view = self.tensor(*position)?;
-                self.next -= 1;
-                self.waiting = Some(Waiting::First(*position));
-                return Ok(Some(Pause::Read(view)));
-            };
             let &[1, heads, length, features] = k.sizes() else {
                 return invalid(format!("keys {:?} of a cache", k.sizes()));
             };
+            let span = self.admitted.len();
+            let (start, length) = match (self.spans.get(span), self.first_of(*position)) {
+                (Some(&Span { start, tokens }), _) => {
+                    let all = self.spans.iter().fold(0usize, |sum, span| sum.saturating_add(span.tokens));
+                    if all != length {
+                        return invalid(format!("{length} tokens, {all} of them in texts"));
+                    }
+                    (start as i64, tokens)
+                }
+                (None, Some(start)) => (start, length),
+                (None, None) => {
+                    // Read, then asked for again.
+                    let view = self.tensor(*position)?;
+                    self.next -= 1;
+                    self.waiting = Some(Waiting::First(*position));
+                    return Ok(Some(Pause::Read(view)));
+                }
+            };
             infer(&node.op, &self.types, &mut Symbols::default())?;
             let Ok(layer) = usize::try_from(layer) else { return invalid("the layer is negative") };
-            let written = Written { layer, position: start, length, heads, features, dtype: k.dtype };
+            let written = Written { span, layer, position: start, length, heads, features, dtype: k.dtype };
             return Ok(Some(Pause::Admit(written)));
         }
         self.compute(node, in_place, scratch)?;
@@ -490,6 +532,7 @@ impl<'a> Walk<'a> {
     /// Lowers what comes behind the last step: outputs into their region, in the dtypes that the graph declares, then what buffers
     /// hold now. Of scores it is also found where the greatest is.
     pub fn finish(&mut self, tensor_bytes: u64) -> Result<Finished, WalkError> {
+        self.turn_spans();
         let (graph, plan) = (self.graph, &self.planned.plan);
         let mut end = 0usize;
         let mut outputs = Vec::with_capacity(graph.outputs.len());
@@ -554,23 +597,35 @@ impl<'a> Walk<'a> {
         Ok(Finished { outputs, bytes: end, greatest })
     }
 
-    /// Finds the greatest of the last row of the one output that is long rows of floats, behind all that is given.
-    fn greatest(&mut self, outputs: &[Datum], end: &mut usize) -> Option<(usize, usize)> {
+    /// Finds the greatest of the last row of the one output that is long rows of floats, behind all that is given; of texts side by side
+    /// the greatest of each row.
+    fn greatest(&mut self, outputs: &[Datum], end: &mut usize) -> Option<(usize, Vec<usize>)> {
         let mut floats = outputs.iter().enumerate().filter_map(|(at, output)| match output {
             Datum::Tensor(view) if view.dtype.is_float() => Some((at, *view)),
             _ => None,
         });
         let (Some((at, view)), None) = (floats.next(), floats.next()) else { return None };
         let row = view.sizes().last().copied().filter(|&row| row >= LEAST_SCORES)?;
-        let first = view.offset + view.layout.len().checked_sub(row)? * view.dtype.size();
-        let offset = end.next_multiple_of(crate::dispatch::BINDING_ALIGNMENT);
+        let rows = view.layout.len() / row;
+        let wanted = match self.spans.is_empty() {
+            true => rows.checked_sub(1)?..rows,
+            false if rows <= MOST_SPANS => 0..rows,
+            false => return None,
+        };
         let layout = Layout::row_major(&[1])?;
-        let storage = Storage::Heap((1 << 41) + outputs.len());
-        let found = View { region: Region::Outputs, offset, dtype: DType::I64, layout, storage };
-        if !lower::greatest(&mut self.lowering, found, view, (first, row)) {
-            return None;
+        let mut offsets = Vec::with_capacity(wanted.len());
+        for (number, wanted) in wanted.enumerate() {
+            let first = view.offset + wanted * row * view.dtype.size();
+            let offset = end.next_multiple_of(crate::dispatch::BINDING_ALIGNMENT);
+            let storage = Storage::Heap((1 << 41) + outputs.len() + number);
+            let found = View { region: Region::Outputs, offset, dtype: DType::I64, layout, storage };
+            let told = REPORT_GREATEST + 2 * number;
+            if !lower::greatest(&mut self.lowering, found, view, (first, row), told) {
+                return None;
+            }
+            *end = offset + DType::I64.size();
+            offsets.push(offset);
         }
-        *end = offset + DType::I64.size();
-        Some((at, offset))
+        Some((at, offsets))
     }
 }

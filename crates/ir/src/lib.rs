@@ -21,7 +21,7 @@ pub use graph::{
     ValueId, ValueInfo,
 };
 pub use op::{Effect, Op, OpKind};
-pub use rows::{TokenRows, token_rows};
+pub use rows::{LaneInput, LaneRows, TokenRows, lane_rows, position_input, token_rows};
 pub use rules::{RuleError, TypeSource, Typing, infer};
 pub use text::{ParseError, parse_graph, parse_module};
 pub use verify::{VerifyError, verify, verify_module};

@@ -2,11 +2,14 @@
 //! value is made of one token alone, and rows meet nowhere but in the off-graph cache, which keeps texts apart. A program of
 //! that form reads a flat batch.
 //!
+//! A graph that is told the position of its first token alone may still read one token each of several texts, in lanes: its rows keep
+//! apart, and what depends on the position is done lane by lane.
+//!
 //! Read off the graph, op by op, and with caution: what is not known to keep rows apart is taken to mix them.
 
 use crate::dim::Dim;
-use crate::graph::{Graph, Node, Type, ValueId};
-use crate::op::{IndexArg, IntArg, OffsetArg, Op};
+use crate::graph::{Graph, Input, Node, Ssa, TensorType, Type, ValueId};
+use crate::op::{FloatArg, IndexArg, IntArg, OffsetArg, Op};
 
 /// A graph whose tokens may be those of several texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,34 @@ pub struct TokenRows {
     /// By input: the axis along which it has a row for each token; `None` for what is the same for all of them, and for
     /// numbers of rows to be picked.
     pub tokens: Vec<Option<usize>>,
+}
+
+/// A graph whose tokens may be the next ones of several texts, each with a position of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneRows {
+    /// By input.
+    pub inputs: Vec<LaneInput>,
+    /// By output: the axis along which it has a row for each token, or for each that was picked.
+    pub outputs: Vec<usize>,
+}
+
+/// What an input of lanes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneInput {
+    /// It has a row for each token.
+    Tokens {
+        /// Along this axis.
+        axis: usize,
+        /// Of integers, which pick rows of tables: how many rows the smallest table has. What one lane gives beyond that would be the
+        /// fault of all.
+        below: Option<usize>,
+    },
+    /// It says which rows are wanted.
+    Picks,
+    /// The position of the first token.
+    Start,
+    /// It is the same for all tokens.
+    Same,
 }
 
 /// What a value has to do with tokens.
@@ -25,6 +56,8 @@ enum Kind {
     Length,
     /// It says which rows are wanted.
     Picks,
+    /// It is the position of the first of them.
+    Start,
     /// Each row along the axis is made of one of them: of all in their order, or of those that were picked.
     Rows { axis: usize, picked: bool },
 }
@@ -34,25 +67,61 @@ pub fn token_rows(graph: &Graph) -> Result<TokenRows, String> {
     if let Some(buffer) = graph.buffers.first() {
         return Err(format!("buffer `{}` belongs to one text", buffer.name));
     }
-    let mut rows = Rows { graph, kinds: vec![Kind::Free; graph.values.len()], attends: false };
-    let mut tokens = Vec::with_capacity(graph.inputs.len());
-    for input in &graph.inputs {
-        let kind =
-            rows.input(input.value).ok_or_else(|| format!("input `{}` has several sizes", input.name))?;
-        rows.set(input.value, kind);
-        tokens.push(match kind {
-            Kind::Rows { axis, .. } => Some(axis),
-            _ => None,
-        });
+    let rows = Rows::of(graph, None)?;
+    let axis = |input: &Input| match rows.kind(input.value) {
+        Kind::Rows { axis, .. } => Some(axis),
+        _ => None,
+    };
+    Ok(TokenRows { tokens: graph.inputs.iter().map(axis).collect() })
+}
+
+/// The rows of a graph whose tokens may be those of several lanes; or why they are those of one text.
+pub fn lane_rows(graph: &Graph) -> Result<LaneRows, String> {
+    if let Some(buffer) = graph.buffers.first() {
+        return Err(format!("buffer `{}` belongs to one text", buffer.name));
     }
-    for node in &graph.body.nodes {
-        let kind = rows.node(node).map_err(|reason| format!("`{}` {reason}", node.op.spec().text))?;
-        node.results.iter().for_each(|&result| rows.set(result, kind));
+    let start = position_input(graph).and_then(|at| graph.inputs.get(at));
+    let start = start.ok_or("no input is the position of its first token")?;
+    let rows = Rows::of(graph, Some(start.value))?;
+    let input = |input: &Input| {
+        Ok(match rows.kind(input.value) {
+            Kind::Rows { axis, .. } => LaneInput::Tokens { axis, below: rows.below(input)? },
+            Kind::Picks => LaneInput::Picks,
+            Kind::Start => LaneInput::Start,
+            Kind::Free | Kind::Length => LaneInput::Same,
+        })
+    };
+    let inputs = graph.inputs.iter().map(input).collect::<Result<_, String>>()?;
+    let outputs = graph.outputs.iter().map(|output| Ok(rows.rows(output.value)?.0));
+    Ok(LaneRows { inputs, outputs: outputs.collect::<Result<_, String>>()? })
+}
+
+/// The input from which ops over the cache have their positions as they are given.
+pub fn position_input(graph: &Graph) -> Option<usize> {
+    let mut nodes = graph.body.nodes.iter().rev();
+    let mut value = nodes.find_map(|node| match &node.op {
+        Op::UpdateAndAttend { position, .. } => Some(*position),
+        _ => None,
+    })?;
+    for node in nodes.filter(|node| !matches!(node.op, Op::UpdateAndAttend { .. })) {
+        if node.results.as_slice() == [value] {
+            value = restated(&node.op)?;
+        }
     }
-    if rows.attends {
-        Ok(TokenRows { tokens })
-    } else {
-        Err("it keeps nothing in the session's cache".to_owned())
+    graph.inputs.iter().position(|input| input.value == value)
+}
+
+/// The number that an op gives once more, in another form.
+fn restated(op: &Op<Ssa>) -> Option<ValueId> {
+    match op {
+        Op::Full { v: FloatArg::Value(value), .. } => Some(*value),
+        Op::AsType { x, .. }
+        | Op::Reshape { x, .. }
+        | Op::Contiguous { x }
+        | Op::ExpandDims { x, .. }
+        | Op::Squeeze { x, .. }
+        | Op::IdCopy { x } => Some(*x),
+        _ => None,
     }
 }
 
@@ -70,7 +139,27 @@ fn mixes() -> Result<Kind, String> {
     Err(MIXES.to_owned())
 }
 
-impl Rows<'_> {
+impl<'g> Rows<'g> {
+    /// What all values are, where one may be the position of the first token.
+    fn of(graph: &'g Graph, start: Option<ValueId>) -> Result<Rows<'g>, String> {
+        let mut rows = Rows { graph, kinds: vec![Kind::Free; graph.values.len()], attends: false };
+        for input in &graph.inputs {
+            let kind = match start {
+                Some(start) if input.value == start => Some(Kind::Start),
+                _ => rows.input(input.value),
+            };
+            rows.set(input.value, kind.ok_or_else(|| format!("input `{}` has several sizes", input.name))?);
+        }
+        for node in &graph.body.nodes {
+            let kind = rows.node(node).map_err(|reason| format!("`{}` {reason}", node.op.spec().text))?;
+            node.results.iter().for_each(|&result| rows.set(result, kind));
+        }
+        match rows.attends {
+            true => Ok(rows),
+            false => Err("it keeps nothing in the session's cache".to_owned()),
+        }
+    }
+
     fn kind(&self, value: ValueId) -> Kind {
         self.kinds.get(value.0 as usize).copied().unwrap_or(Kind::Free)
     }
@@ -117,6 +206,31 @@ impl Rows<'_> {
         picks && !other
     }
 
+    /// How many rows the smallest table has from which an input of integers picks; an error where it does anything else.
+    fn below(&self, input: &Input) -> Result<Option<usize>, String> {
+        let is_integer = |ty: &TensorType| !ty.dtype.is_float();
+        if !matches!(self.graph.ty(input.value), Some(Type::Tensor(ty)) if is_integer(ty)) {
+            return Ok(None);
+        }
+        let (mut below, mut other) = (None, false);
+        self.graph.for_each_node(|node, _| match &node.op {
+            Op::SymSize { .. } => {}
+            Op::Take { x, index: IndexArg::Tensor(index), axis } if *index == input.value && *x != *index => {
+                let shape = self.shape(*x);
+                let rows = shape.get(at(*axis, shape.len())).and_then(Dim::as_known);
+                match rows.and_then(|rows| usize::try_from(rows).ok()) {
+                    Some(rows) => below = Some(below.map_or(rows, |below: usize| below.min(rows))),
+                    None => other = true,
+                }
+            }
+            _ => node.for_each_operand(|operand| other |= operand == input.value),
+        });
+        match (below, other) {
+            (Some(below), false) => Ok(Some(below)),
+            _ => Err(format!("input `{}` does more than to pick rows of tables", input.name)),
+        }
+    }
+
     fn all_free(&self, node: &Node) -> bool {
         let mut free = true;
         node.for_each_operand(|operand| free &= self.kind(operand) == Kind::Free);
@@ -132,6 +246,10 @@ impl Rows<'_> {
             return Ok(Kind::Free);
         }
         let Some(&result) = node.results.first() else { return mixes() };
+        if restated(&node.op).is_some_and(|value| self.kind(value) == Kind::Start) {
+            let is_one = product(self.shape(result)) == Some(1);
+            return if is_one { Ok(Kind::Start) } else { mixes() };
+        }
         match &node.op {
             Op::SymSize { a, dim } => match self.kind(*a) {
                 Kind::Rows { axis, picked: false } if axis == at(*dim, self.shape(*a).len()) => {
@@ -238,19 +356,19 @@ impl Rows<'_> {
             Op::Take { x, index, axis } => self.taken(*x, index, at(*axis, self.shape(*x).len())),
             Op::Rope { x, offset, freqs, .. } => {
                 let (axis, picked) = self.rows(*x)?;
-                let by_row = match *offset {
-                    OffsetArg::Tensor(offset) => self.is_one_a_token(offset),
-                    OffsetArg::Value(_) => false,
-                };
+                let (OffsetArg::Tensor(offset) | OffsetArg::Value(offset)) = *offset;
+                // By the position of each row, or from that of the first on, as far as lanes let it.
+                let by_row = axis == 0 && self.is_one_a_token(offset);
+                let from_start = self.kind(offset) == Kind::Start && axis == 2 && self.shape(*x).len() == 4;
                 let is_free = |value: ValueId| self.kind(value) == Kind::Free;
-                match by_row && axis == 0 && !picked && freqs.is_none_or(is_free) {
+                match (by_row || from_start) && !picked && freqs.is_none_or(is_free) {
                     true => Ok(Kind::Rows { axis, picked }),
                     false => Err("turns by the position of the first token".to_owned()),
                 }
             }
             Op::UpdateAndAttend { q, k, v, position, .. } => {
                 self.attends = true;
-                if !self.is_one_a_token(*position) {
+                if !self.is_one_a_token(*position) && self.kind(*position) != Kind::Start {
                     return Err("is told the position of the first token only".to_owned());
                 }
                 let rows = Kind::Rows { axis: 2, picked: false };

@@ -1,7 +1,7 @@
 //! Which graphs read tokens of several texts: those whose rows meet nowhere but in the cache. Each refusal names what mixes
 //! them.
 
-use pteron_ir::{parse_graph, token_rows};
+use pteron_ir::{LaneInput, LaneRows, lane_rows, parse_graph, token_rows};
 use std::collections::BTreeSet;
 
 /// A small decoder: two rows of its middle are given by the test.
@@ -139,4 +139,54 @@ fn a_buffer_is_of_one_text() {
         Ok(graph) => assert_eq!(token_rows(&graph).unwrap_err(), "buffer `state` belongs to one text"),
         Err(error) => panic!("{error}\n{text}"),
     }
+}
+
+/// A small decoder that is told the position of its first token.
+fn laned(middle: &str) -> String {
+    numbered(&format!(
+        r#"graph "forward"
+  symbol T in 1..=16
+  symbol P in 0..=15
+  symbol R in 1..=16
+  input %0 "tokens": i64[1, T]
+  input %1 "position": int(P)
+  input %2 "rows": i64[R]
+  constant %4 "embedding": f32[10, 8]
+{{
+  %10: f32[1, T, 8] = take(x=%4, index=%0, axis=0)
+  %11: int(T) = sym_size(a=%0, dim=1)
+  %13: f32[1, T, 2, 4] = reshape(x=%10, shape=[1, %11, 2, 4])
+  %15: f32[1, 2, T, 4] = transpose(x=%13, perm=[0, 2, 1, 3])
+  %16: i64[1] = full(shape=[1], v=%1, scalar_type=i64)
+  %17: f32[1, 2, T, 4] = rope(x=%15, dims=4, offset=%16, base=10000.0)
+  %30: f32[1, 2, T, 4] = update_and_attend(q=%17, k=%17, v=%15, position=%16, layer_id=0, scale=1.0, out_dtype=f32)
+  %31: f32[1, T, 2, 4] = transpose(x=%30, perm=[0, 2, 1, 3])
+  %32: f32[1, T, 8] = reshape(x=%31, shape=[1, %11, 8])
+{middle}
+"#
+    ))
+}
+
+#[test]
+fn lanes_are_read_by_graphs_that_use_one_position_for_nothing_but_their_texts() {
+    let lanes = |middle: &str, output: &str| {
+        let text = laned(&format!("{middle}\n}}\noutput {output}"));
+        let graph = parse_graph(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        lane_rows(&graph)
+    };
+    let picked = "  %41: f32[1, R, 8] = take(x=%32, index=%2, axis=1)";
+    let rows = "%41 \"y\": f32[1, R, 8]";
+    let inputs = vec![LaneInput::Tokens { axis: 1, below: Some(10) }, LaneInput::Start, LaneInput::Picks];
+    assert_eq!(lanes(picked, rows), Ok(LaneRows { inputs, outputs: vec![1] }));
+    let last = lanes("  %40: f32[1, 8] = take(x=%32, index=-1, axis=1)", "%40 \"y\": f32[1, 8]");
+    assert_eq!(last, Err("`take` takes the row of one token".to_owned()));
+    for (more, wanted) in [
+        ("  %40: i64[1] = add(a=%16, b=%16)", "`add` reads tokens of several rows at once"),
+        ("  %40: i64[1, T] = add(a=%0, b=%0)", "input `tokens` does more than to pick rows of tables"),
+    ] {
+        assert_eq!(lanes(&format!("{more}\n{picked}"), rows), Err(wanted.to_owned()));
+    }
+    let text = laned("}\noutput %32 \"y\": f32[1, T, 8]");
+    let graph = parse_graph(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(token_rows(&graph).unwrap_err(), "`rope` turns by the position of the first token");
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const FIRST_ROWS: usize = 256;
 
 /// What a session's cache is, besides its memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Contents {
     dtype: Option<DType>,
     len: usize,
@@ -75,7 +75,7 @@ impl DeviceCache {
 
     /// Makes room for what is written, and says how the layer lies then.
     pub(crate) fn admit(&mut self, written: &Written) -> Result<CacheView> {
-        let &Written { layer: at, position, length, heads, features, dtype } = written;
+        let &Written { layer: at, position, length, heads, features, dtype, .. } = written;
         let count = self.spec.layers.len();
         let Some(spec) = self.spec.layers.get(at).cloned() else {
             return refused(format!("it has {count} layers, layer {at} is asked for"));
@@ -217,6 +217,11 @@ impl DeviceCache {
                 *layer = old;
             }
         }
+    }
+
+    /// Whether nothing was written since the last commit.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.current == self.committed && self.aside.iter().all(Option::is_none)
     }
 
     /// Positions that are there for good.

@@ -15,6 +15,7 @@ mod outcome;
 mod replay;
 mod run;
 mod state;
+mod together;
 mod workspace;
 
 pub use backend::{VulkanBackend, VulkanOptions};

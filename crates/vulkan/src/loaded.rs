@@ -4,17 +4,18 @@
 use crate::error::VulkanError;
 use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose};
 use crate::outcome::{Kept, Outcome, Outcomes, Ran};
+use crate::replay::Recorded;
 use crate::run::{Gives, Run};
 use crate::state::{Slots, VulkanState};
 use crate::workspace::Workspace;
 use pteron_format::Limits;
-use pteron_gpu::{Features, Given, Planned};
-use pteron_ir::Graph;
+use pteron_gpu::{Features, Given, MOST_SPANS, Planned};
+use pteron_ir::{Graph, LaneRows, lane_rows};
 use pteron_passes::fuse::fuse;
 use pteron_plan::PlanError;
 use pteron_runtime::backend::{
-    Call, GraphId, LoadOptions, Loaded, MemoryReport, Precision, ProgramGraphs, RunControl, State,
-    StateOptions, Ticket,
+    Call, DelegateGraph, GraphId, LoadOptions, Loaded, MemoryReport, Part, Precision, ProgramGraphs,
+    RunControl, State, StateOptions, Ticket,
 };
 use pteron_runtime::reference::check_arguments;
 use pteron_runtime::{Error, Result, Value, VerifiedProgram, Weights};
@@ -44,13 +45,17 @@ pub(crate) struct LoadedVulkan {
     pub(crate) device: Arc<Device>,
     pub(crate) graphs: Arc<ProgramGraphs>,
     /// By graph: the same with fused ops, for runs of which nobody wants the values of all nodes.
-    fused: Vec<Arc<Graph>>,
+    pub(crate) fused: Vec<Arc<Graph>>,
+    /// By graph: its rows, where calls of one token each may share a run.
+    lanes: Vec<Option<LaneRows>>,
     slots: Arc<Slots>,
     pub(crate) blocks: Vec<Buffer>,
     /// By graph, in the graph's order.
     pub(crate) constants: Vec<Vec<Placed>>,
     plans: Mutex<HashMap<PlanKey, Arc<Planned>>>,
-    workspace: Mutex<Workspace>,
+    pub(crate) workspace: Mutex<Workspace>,
+    /// What was recorded for runs over the tokens of several sessions.
+    pub(crate) recorded: Mutex<Recorded>,
     pub(crate) limits: Limits,
     /// Those of the device that its kernels may use.
     pub(crate) features: Features,
@@ -58,9 +63,9 @@ pub(crate) struct LoadedVulkan {
 }
 
 /// A run that is taken back unless it succeeds: an error and a panic leave the session as it was.
-struct Attempt<'s> {
-    state: &'s mut VulkanState,
-    succeeded: bool,
+pub(crate) struct Attempt<'s> {
+    pub(crate) state: &'s mut VulkanState,
+    pub(crate) succeeded: bool,
 }
 
 impl Drop for Attempt<'_> {
@@ -114,16 +119,27 @@ impl LoadedVulkan {
         if options.precision == Precision::Exact {
             (features.matrices, features.dots) = (0, false);
         }
-        let plans = Mutex::default();
+        let lanes = |graph: &DelegateGraph| match lane_rows(&graph.module.main) {
+            Ok(rows) if !options.batch_invariant => Some(rows),
+            Ok(_) => None,
+            Err(reason) => {
+                tracing::debug!(method = graph.method, reason, "sessions run one by one");
+                None
+            }
+        };
+        let lanes = graphs.graphs.iter().map(lanes).collect();
+        let (plans, recorded) = Default::default();
         Ok(LoadedVulkan {
             device,
             graphs,
             fused,
+            lanes,
             slots,
             blocks,
             constants,
             plans,
             workspace,
+            recorded,
             limits,
             features,
             constant_bytes,
@@ -132,10 +148,8 @@ impl LoadedVulkan {
 
     /// One call, handed over; unless it may be `late`, it is waited for.
     fn submit_one(&self, id: GraphId, call: &mut Call<'_>, late: bool) -> Result<Option<Arc<Outcome>>> {
-        let state = call.state.as_any_mut().downcast_mut::<VulkanState>();
-        let state = state.filter(|state| state.is_of(&self.graphs)).ok_or(Error::ForeignState)?;
         call.outputs.clear();
-        let mut attempt = Attempt { state, succeeded: false };
+        let mut attempt = self.attempt(&mut *call.state)?;
         let Some(graph) = self.graphs.graphs.get(id.0) else {
             return Err(Error::Invalid(format!("there is no graph {}", id.0)));
         };
@@ -149,7 +163,7 @@ impl LoadedVulkan {
         };
         let planned = self.plan((id.0, is_fused), ran.graph(), call.inputs)?;
         let mut space = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut run = Run::new(self, &mut space, attempt.state, (id, ran, planned), call.control);
+        let mut run = Run::new(self, &mut space, (attempt.state, None), (id, ran, planned), call.control);
         let Gives { values, outcome } = run.all(call.inputs)?;
         drop(space);
         if let Some(outcome) = &outcome {
@@ -159,13 +173,18 @@ impl LoadedVulkan {
                 outcome.wait()?;
             }
         }
-        *call.outputs = values;
+        *call.outputs = values.into_iter().next().unwrap_or_default();
         attempt.succeeded = true;
         Ok(outcome)
     }
 
     /// The plan of a graph for inputs of these shapes.
-    fn plan(&self, (id, is_fused): (usize, bool), graph: &Graph, inputs: &[Value]) -> Result<Arc<Planned>> {
+    pub(crate) fn plan(
+        &self,
+        (id, is_fused): (usize, bool),
+        graph: &Graph,
+        inputs: &[Value],
+    ) -> Result<Arc<Planned>> {
         let shapes: Vec<Option<Vec<usize>>> = inputs
             .iter()
             .map(|value| match value {
@@ -287,16 +306,57 @@ impl Loaded for LoadedVulkan {
         Ok(())
     }
 
-    /// Lanes are handed over one after the other, and computed so; nobody waits for any of them.
+    /// Lanes of one token each share runs where their texts meet nowhere but in their caches: weights are read once for all of them.
+    /// Others are handed over one after the other. Nobody waits for any of them. In a shared run of so many lanes that products
+    /// are computed in tiles, sums are made in another order than alone.
     fn submit(&self, graph: GraphId, calls: &mut [Call<'_>]) -> Result<Ticket> {
         let mut outcomes = Vec::with_capacity(calls.len());
-        for (lane, call) in calls.iter_mut().enumerate() {
+        let mut alone: Vec<(usize, &mut Call<'_>)> = calls.iter_mut().enumerate().collect();
+        if let Some(rows) = self.lanes.get(graph.0).and_then(Option::as_ref).filter(|_| alone.len() > 1) {
+            let can_share = |(_, call): &mut (usize, &mut Call<'_>)| self.can_share(rows, graph, call);
+            let mut sharing: Vec<_> = alone.extract_if(.., can_share).collect();
+            while sharing.len() > 1 {
+                let rest = sharing.split_off(sharing.len().min(MOST_SPANS));
+                let mut group = std::mem::replace(&mut sharing, rest);
+                let mut calls: Vec<&mut Call<'_>> = group.iter_mut().map(|(_, call)| &mut **call).collect();
+                match self.submit_together(graph, rows, &mut calls) {
+                    Ok(outcome) => {
+                        let lanes = group.iter().map(|(lane, _)| *lane);
+                        outcomes.extend(lanes.filter_map(|lane| Some((lane, outcome.clone()?))));
+                    }
+                    // Each alone finds its own fault.
+                    Err(error) => {
+                        tracing::debug!(%error, "lanes part");
+                        alone.append(&mut group);
+                    }
+                }
+            }
+            alone.append(&mut sharing);
+        }
+        for (lane, call) in alone {
             match self.submit_one(graph, call, true) {
                 Ok(outcome) => outcomes.extend(outcome.map(|outcome| (lane, outcome))),
                 Err(error) => call.result = Err(error),
             }
         }
         Ok(if outcomes.is_empty() { Ticket::done() } else { Ticket::late(Box::new(Outcomes(outcomes))) })
+    }
+
+    fn runs_flat(&self) -> bool {
+        true
+    }
+
+    /// One run for all tokens; of so many that products are computed in tiles, sums are made in another order than alone.
+    fn run_flat(
+        &self,
+        graph: GraphId,
+        parts: &mut [Part<'_>],
+        inputs: &[Value],
+        control: &RunControl,
+        outputs: &mut Vec<Value>,
+    ) -> Result<()> {
+        *outputs = self.run_parts(graph, parts, inputs, control)?;
+        Ok(())
     }
 
     fn memory(&self) -> MemoryReport {

@@ -112,23 +112,36 @@ pub(crate) struct Kept {
     offset: u64,
     dtype: DType,
     shape: Vec<usize>,
-    /// Where among the outputs it lies which of its last row is the greatest.
-    greatest: Option<u64>,
-    /// Whether it is that number itself, which the host was told.
-    is_told: bool,
+    /// Which of its last row is the greatest, where somebody has looked.
+    greatest: Option<Greatest>,
+    /// The words of the report that it is, where the host was told it.
+    told: Option<usize>,
+    /// Bytes of outputs that are brought to the host at once, where others will be asked for too.
+    together: Option<u64>,
 }
 
-/// Where the report of a run says what the greatest is.
-const TOLD: usize = 4;
+/// Which of a row of scores is the greatest.
+#[derive(Clone, Copy)]
+pub(crate) struct Greatest {
+    /// Where among the outputs that is written.
+    pub(crate) offset: u64,
+    /// Where the run's report says it.
+    pub(crate) word: usize,
+}
 
 impl Kept {
     pub(crate) fn new(
         (outputs, outcome): (Arc<Outputs>, Arc<Outcome>),
         offset: u64,
         (dtype, shape): (DType, Vec<usize>),
-        greatest: Option<u64>,
+        greatest: Option<Greatest>,
     ) -> Kept {
-        Kept { outputs, outcome, offset, dtype, shape, greatest, is_told: false }
+        Kept { outputs, outcome, offset, dtype, shape, greatest, told: None, together: None }
+    }
+
+    /// The same, one of several in so many bytes of outputs.
+    pub(crate) fn one_of(self, bytes: u64) -> Kept {
+        Kept { together: Some(bytes), ..self }
     }
 
     /// Whether it is small, and nobody asks for less of it.
@@ -157,23 +170,24 @@ impl DeviceTensor for Kept {
         let report = self.outcome.wait()?;
         let mut tensor = HostTensor::zeros(self.dtype, self.shape.clone())?;
         let bytes = tensor.bytes_mut();
-        if self.is_told {
-            let words = report[TOLD..].iter().flat_map(|word| word.to_ne_bytes());
+        if let Some(first) = self.told {
+            let words = report[first..].iter().flat_map(|word| word.to_ne_bytes());
             bytes.iter_mut().zip(words).for_each(|(to, from)| *to = from);
         } else {
-            self.outputs.read(self.offset, bytes)?;
+            self.outputs.read(self.offset, bytes, self.together.map(|all| (&self.outcome, all)))?;
         }
         Ok(tensor)
     }
 
     fn argmax_last(&self, dtype: DType, shape: &[usize]) -> Result<Option<Arc<dyn DeviceTensor>>> {
-        let Some(offset) = self.greatest else { return Ok(None) };
+        let Some(Greatest { offset, word }) = self.greatest else { return Ok(None) };
         if !matches!(dtype, DType::I32 | DType::I64) || pteron_tensor::element_count(shape) != Some(1) {
             return Ok(None);
         }
         let (outputs, outcome) = (self.outputs.clone(), self.outcome.clone());
         let shape = shape.to_vec();
-        Ok(Some(Arc::new(Kept { outputs, outcome, offset, dtype, shape, greatest: None, is_told: true })))
+        let told = Kept::new((outputs, outcome), offset, (dtype, shape), None);
+        Ok(Some(Arc::new(Kept { told: Some(word), ..told })))
     }
 
     fn as_any(&self) -> &dyn Any {

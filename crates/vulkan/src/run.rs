@@ -4,11 +4,14 @@
 use crate::counts::Counts;
 use crate::ffi::{Bound, Buffer, Purpose, Recording, Saved};
 use crate::loaded::LoadedVulkan;
-use crate::outcome::{Kept, Outcome, Ran, at_node};
-use crate::replay::Replay;
+use crate::outcome::{Greatest, Kept, Outcome, Ran, at_node};
+use crate::replay::{Recorded, Replay};
 use crate::state::VulkanState;
 use crate::workspace::{Outputs, Slot, Workspace};
-use pteron_gpu::{Datum, Dispatch, Finished, Given, Pause, Planned, REPORT_WORDS, Region, Walk, WalkError};
+use pteron_gpu::{
+    CacheView, Datum, Dispatch, Finished, Given, Pause, Planned, REPORT_GREATEST, REPORT_WORDS, Region, Span,
+    View, Walk, WalkError, Written,
+};
 use pteron_ir::Node;
 use pteron_plan::{Access, barriers};
 use pteron_runtime::backend::{GraphId, RunControl, Step};
@@ -33,6 +36,7 @@ pub(crate) struct Run<'a> {
     program: &'a LoadedVulkan,
     space: &'a mut Workspace,
     state: &'a mut VulkanState,
+    beside: Option<Beside<'a>>,
     id: GraphId,
     planned: Arc<Planned>,
     ran: Ran,
@@ -55,10 +59,22 @@ pub(crate) struct Run<'a> {
     counts: Counts,
 }
 
+/// What a run over the tokens of several sessions knows besides the state of the first.
+pub(crate) struct Beside<'a> {
+    /// Of the others.
+    pub(crate) states: Vec<&'a mut VulkanState>,
+    /// Where the tokens of all of them are in their texts.
+    pub(crate) spans: Vec<Span>,
+    /// By output: the axis of its rows, where each session gets its own; none where outputs stay whole.
+    pub(crate) parted: Vec<usize>,
+    /// What was recorded for such runs.
+    pub(crate) recorded: &'a mut Recorded,
+}
+
 /// What a run gives.
 pub(crate) struct Gives {
-    /// Tensors of it stay on the device.
-    pub(crate) values: Vec<Value>,
+    /// Tensors of it stay on the device. By session where each gets its own, else once.
+    pub(crate) values: Vec<Vec<Value>>,
     /// What is to be waited for.
     pub(crate) outcome: Option<Arc<Outcome>>,
 }
@@ -98,7 +114,7 @@ impl<'a> Run<'a> {
     pub(crate) fn new(
         program: &'a LoadedVulkan,
         space: &'a mut Workspace,
-        state: &'a mut VulkanState,
+        (state, beside): (&'a mut VulkanState, Option<Beside<'a>>),
         (id, ran, planned): (GraphId, Ran, Arc<Planned>),
         control: &'a RunControl,
     ) -> Run<'a> {
@@ -109,6 +125,7 @@ impl<'a> Run<'a> {
             program,
             space,
             state,
+            beside,
             id,
             planned,
             ran,
@@ -127,8 +144,8 @@ impl<'a> Run<'a> {
 
     /// Hands the whole graph over; what it gives. All but its last part has run when this returns.
     pub(crate) fn all(&mut self, inputs: &[Value]) -> Result<Gives> {
-        let (state, planned) = (&*self.state, &self.planned);
-        let knows = |slot: &Slot| state.knows(planned, slot.outputs.buffer.id());
+        let (recorded, planned) = (recorded_of(self.state, self.beside.as_ref()), &self.planned);
+        let knows = |slot: &Slot| recorded.knows(planned, slot.outputs.buffer.id());
         self.slot = self.space.slot(&self.program.device, knows)?;
         let given = self.inputs(inputs)?;
         self.changes_buffers = self.planned.plan.changed.contains(&true);
@@ -139,8 +156,8 @@ impl<'a> Run<'a> {
             None => self.walked(&given, traced, &[])?,
             Some(mut replay) => {
                 if self.replayed(&mut replay, &given)? {
-                    let values = self.outputs(&replay.outputs, replay.greatest)?;
-                    self.state.put_replay(replay);
+                    let values = self.outputs(&replay.outputs, replay.greatest.as_ref())?;
+                    self.recorded().put_replay(replay);
                     values
                 } else {
                     let Replay { varies, .. } = replay;
@@ -158,32 +175,69 @@ impl<'a> Run<'a> {
         &self.space.slots[self.slot]
     }
 
+    /// What was recorded for runs like this one.
+    fn recorded(&mut self) -> &mut Recorded {
+        match &mut self.beside {
+            Some(beside) => beside.recorded,
+            None => &mut self.state.recorded,
+        }
+    }
+
+    /// The state of a session.
+    fn state_of(&self, span: usize) -> Option<&VulkanState> {
+        let Some(other) = span.checked_sub(1) else { return Some(self.state) };
+        self.beside.as_ref()?.states.get(other).map(|state| &**state)
+    }
+
+    /// The texts that are read side by side; none where it is one.
+    fn spans(&self) -> &[Span] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.spans)
+    }
+
+    /// Makes room in the cache of a session.
+    fn admit(&mut self, written: &Written) -> Result<CacheView> {
+        let state = match (written.span.checked_sub(1), &mut self.beside) {
+            (None, _) => &mut *self.state,
+            (Some(other), Some(beside)) if other < beside.states.len() => &mut *beside.states[other],
+            _ => return Err(no_cache()),
+        };
+        let admitted = state.cache.as_mut().ok_or_else(no_cache).and_then(|cache| cache.admit(written));
+        match &self.beside {
+            Some(_) => {
+                admitted.map_err(|source| Error::Span { span: written.span, source: Box::new(source) })
+            }
+            None => admitted,
+        }
+    }
+
+    /// What its steps were charged.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
     /// What was recorded for this plan over the memory of this slot and these inputs.
     fn known(&mut self) -> Option<Replay> {
         let planned = self.planned.clone();
-        let at = self.state.replays().iter().position(|replay| {
+        let at = recorded_of(self.state, self.beside.as_ref()).replays().iter().position(|replay| {
             let mut own = replay
                 .memory
                 .iter()
                 .filter(|(region, ..)| matches!(region, Region::Input(_) | Region::Outputs | Region::Faults));
             Arc::ptr_eq(&replay.planned, &planned) && own.all(|memory| self.is_there(memory))
         })?;
-        Some(self.state.take_replay(at))
+        Some(self.recorded().take_replay(at))
     }
 
     /// Runs what a call before has recorded, with what its numbers change; false where more than numbers would change.
     fn replayed(&mut self, replay: &mut Replay, given: &[Given]) -> Result<bool> {
         let Replay { lowered, dispatches, offsets, recording, varies, groups, .. } = replay;
-        let cache = &mut self.state.cache;
+        let (ran, planned, spans) = (self.ran.clone(), self.planned.clone(), self.spans().to_vec());
         let mut is_fixed = true;
         let same = lowered.replay::<Halt>(
-            (self.ran.graph(), &self.planned),
-            given,
+            (ran.graph(), &planned),
+            (given, &spans),
             dispatches,
-            |written| match cache {
-                Some(cache) => cache.admit(written).map_err(Halt::Run),
-                None => Err(Halt::Run(no_cache())),
-            },
+            |written| self.admit(written).map_err(Halt::Run),
             |at, dispatch| {
                 // Grids that turn out to change are read by the device from then on.
                 is_fixed &= varies[at] || groups[at] == dispatch.groups;
@@ -205,6 +259,7 @@ impl<'a> Run<'a> {
         if !is_there || self.saving()? != replay.recording.saved() {
             return Ok(false);
         }
+        self.work = replay.work;
         self.control.charge(replay.work)?;
         self.control.check()?;
         self.submit(&mut replay.recording)?;
@@ -243,7 +298,7 @@ impl<'a> Run<'a> {
     }
 
     /// Walks over all steps; `varies` says of which dispatches the grids change from call to call, as far as that is known.
-    fn walked(&mut self, given: &[Given], traced: bool, varies: &[bool]) -> Result<Vec<Value>> {
+    fn walked(&mut self, given: &[Given], traced: bool, varies: &[bool]) -> Result<Vec<Vec<Value>>> {
         let constants: Vec<Given> =
             self.program.constants[self.id.0].iter().map(|placed| placed.given.clone()).collect();
         let slots = self.state.slots.clone();
@@ -259,7 +314,8 @@ impl<'a> Run<'a> {
         let features = self.program.features;
         let (ran, planned) = (self.ran.clone(), self.planned.clone());
         let planned_graph = (ran.graph(), &*planned);
-        let mut walk = Walk::new(planned_graph, given, &constants, &buffers, (features, traced))
+        let spans = self.spans().to_vec();
+        let mut walk = Walk::new(planned_graph, given, &constants, &buffers, &spans, (features, traced))
             .map_err(|error| Error::Invalid(error.to_string()))?;
         let mut charged = 0;
         loop {
@@ -268,8 +324,7 @@ impl<'a> Run<'a> {
             match pause.map_err(|error| self.at_node(walk.node(walk.step()), error))? {
                 Pause::Done => break,
                 Pause::Admit(written) => {
-                    let Some(cache) = &mut self.state.cache else { return Err(no_cache()) };
-                    let view = cache.admit(&written)?;
+                    let view = self.admit(&written)?;
                     walk.admit(view);
                 }
                 Pause::Read(view) => {
@@ -294,14 +349,14 @@ impl<'a> Run<'a> {
         }
         let known = (!walk.has_read()).then_some(varies);
         let ran = self.dispatched(&mut walk, known)?;
-        let values = self.outputs(&outputs, greatest)?;
+        let values = self.outputs(&outputs, greatest.as_ref())?;
         if let Some(HandedOver { dispatches, offsets, varies, recording }) = ran {
             match walk.into_lowered(&dispatches) {
                 Some(lowered) => {
                     let memory = self.memory_of(&dispatches);
                     let groups = dispatches.iter().map(|dispatch| dispatch.groups).collect();
                     let work = self.work;
-                    self.state.put_replay(Replay {
+                    self.recorded().put_replay(Replay {
                         planned,
                         lowered,
                         dispatches,
@@ -315,30 +370,65 @@ impl<'a> Run<'a> {
                         work,
                     });
                 }
-                None => self.state.put_recording(recording),
+                None => self.recorded().put_recording(recording),
             }
         }
         Ok(values)
     }
 
-    /// What lies in the region of outputs, or will.
-    fn outputs(&self, outputs: &[Datum], greatest: Option<(usize, usize)>) -> Result<Vec<Value>> {
-        let values = outputs.iter().enumerate().map(|(at, datum)| match datum {
-            Datum::Number(Scalar::Int(number)) => Ok(Value::Int(*number)),
-            Datum::Number(Scalar::Float(number)) => Ok(Value::Float(*number)),
-            Datum::Number(Scalar::Bool(truth)) => Ok(Value::Bool(*truth)),
+    /// What lies in the region of outputs, or will; by session where each gets its own.
+    fn outputs(&self, outputs: &[Datum], greatest: Option<&(usize, Vec<usize>)>) -> Result<Vec<Vec<Value>>> {
+        let parted = self.beside.as_ref().map_or(&[][..], |beside| &beside.parted);
+        if parted.is_empty() {
+            let values = outputs.iter().enumerate().map(|(at, datum)| {
+                let rows = greatest.filter(|(output, _)| *output == at).map_or(&[][..], |(_, rows)| rows);
+                let found = match rows {
+                    &[offset] => Some(Greatest { offset: offset as u64, word: REPORT_GREATEST }),
+                    _ => None,
+                };
+                self.value(datum, found, None)
+            });
+            return Ok(vec![values.collect::<Result<_>>()?]);
+        }
+        let sessions = self.spans().len();
+        let lengths = outputs.iter().map(|datum| match datum {
+            Datum::Tensor(view) => view.offset + view.layout.len() * view.dtype.size(),
+            Datum::Number(_) => 0,
+        });
+        let all = lengths.max().unwrap_or(0) as u64;
+        let one = |session: usize| {
+            let values = outputs.iter().zip(parted).enumerate().map(|(at, (datum, &axis))| {
+                let own = part(datum, axis, (session, sessions))?;
+                let found =
+                    greatest.filter(|(output, _)| *output == at).and_then(|(_, rows)| rows.get(session));
+                let word = REPORT_GREATEST + 2 * session;
+                let found = found.map(|&offset| Greatest { offset: offset as u64, word });
+                self.value(&own, found, Some(all))
+            });
+            values.collect::<Result<Vec<Value>>>()
+        };
+        (0..sessions).map(one).collect()
+    }
+
+    /// One output, of so many bytes that several sessions have together.
+    fn value(&self, datum: &Datum, greatest: Option<Greatest>, together: Option<u64>) -> Result<Value> {
+        Ok(match datum {
+            Datum::Number(Scalar::Int(number)) => Value::Int(*number),
+            Datum::Number(Scalar::Float(number)) => Value::Float(*number),
+            Datum::Number(Scalar::Bool(truth)) => Value::Bool(*truth),
             Datum::Tensor(view) => {
                 let (outputs, ty) = (self.slot().outputs.clone(), (view.dtype, view.sizes().to_vec()));
                 let Some(outcome) = self.outcome.clone() else {
                     // Nothing was computed: it has no element.
                     return Ok(Value::Tensor(HostTensor::zeros(ty.0, ty.1)?));
                 };
-                let greatest = greatest.filter(|(output, _)| *output == at).map(|(_, offset)| offset as u64);
                 let kept = Kept::new((outputs, outcome), view.offset as u64, ty, greatest);
-                Ok(Value::Device(Arc::new(kept)))
+                Value::Device(Arc::new(match together {
+                    Some(bytes) => kept.one_of(bytes),
+                    None => kept,
+                }))
             }
-        });
-        values.collect()
+        })
     }
 
     /// Takes the work of steps off the run's budget, before any of it is done.
@@ -360,7 +450,7 @@ impl<'a> Run<'a> {
     /// Runs what the walk has lowered so far.
     fn flush(&mut self, walk: &mut Walk<'_>) -> Result<()> {
         if let Some(ran) = self.dispatched(walk, None)? {
-            self.state.put_recording(ran.recording);
+            self.recorded().put_recording(ran.recording);
             self.land()?;
         }
         Ok(())
@@ -413,7 +503,7 @@ impl<'a> Run<'a> {
         let offsets = bound.iter().map(|bound| bound.params).collect();
         let saved = self.saving()?;
         let device = &self.program.device;
-        let known = self.state.take_recording(|recording| recording.is_of(&bound, saved));
+        let known = self.recorded().take_recording(|recording| recording.is_of(&bound, saved));
         let mut recording = match known {
             Some(mut recording) => {
                 recording.set(0, &words)?;
@@ -454,6 +544,27 @@ impl<'a> Run<'a> {
         let most = self.program.limits.tensor_bytes.min(self.program.device.adapter.features.max_binding);
         at_node(self.ran.graph(), node, error, most)
     }
+}
+
+/// What was recorded for runs of a session, or of several side by side.
+fn recorded_of<'r>(state: &'r VulkanState, beside: Option<&'r Beside<'_>>) -> &'r Recorded {
+    beside.map_or(&state.recorded, |beside| &*beside.recorded)
+}
+
+/// What one of several sessions has of an output with a row for each of them.
+fn part(datum: &Datum, axis: usize, (session, sessions): (usize, usize)) -> Result<Datum> {
+    let Datum::Tensor(view) = datum else { return Ok(*datum) };
+    let sizes = view.sizes();
+    let is_parted = sizes.get(axis) == Some(&sessions) && sizes.iter().take(axis).all(|&size| size == 1);
+    let range = pteron_ir::rules::SliceRange { start: session, step: 1, count: 1 };
+    let own = view.layout.slice(axis, range).filter(|_| is_parted);
+    let Some((moved, layout)) = own else {
+        return Err(Error::Invalid(format!(
+            "an output {sizes:?} has no row for each of {sessions} sessions"
+        )));
+    };
+    let offset = view.offset.saturating_add_signed(moved * view.dtype.size() as isize);
+    Ok(Datum::Tensor(View { offset, layout, ..*view }))
 }
 
 /// The first element of a tensor of floats, cut off behind the point.

@@ -2,19 +2,15 @@
 //! for its runs. Runs write in place; what was there before is kept beside it until a commit.
 
 use crate::cache::{CacheSnapshot, DeviceCache};
-use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Recording, Saved};
+use crate::ffi::{ALIGNMENT, Buffer, Device, Purpose, Saved};
 use crate::outcome::Outcome;
-use crate::replay::Replay;
-use pteron_gpu::{Planned, Region};
+use crate::replay::Recorded;
 use pteron_ir::Type;
 use pteron_runtime::backend::{BufferId, GraphId, ProgramGraphs, Rewind, Snapshot, State};
 use pteron_runtime::{CacheSpec, Error, Result};
 use pteron_tensor::{DType, HostTensor};
 use std::any::Any;
 use std::sync::Arc;
-
-/// Recordings that a session keeps: a step of decoding, prompts of a few lengths.
-const MOST_RECORDINGS: usize = 8;
 
 /// Where a buffer lies.
 #[derive(Clone, Debug)]
@@ -75,9 +71,7 @@ pub(crate) struct VulkanState {
     backup: Option<Buffer>,
     is_changed: bool,
     pub(crate) cache: Option<DeviceCache>,
-    recordings: Vec<Recording>,
-    /// Runs that are replayed, by plan, the latest last.
-    replays: Vec<Replay>,
+    pub(crate) recorded: Recorded,
     /// Runs since the last commit that were handed over.
     pending: Vec<Arc<Outcome>>,
     /// Those before it that may still be under way, or have failed.
@@ -120,8 +114,7 @@ impl VulkanState {
             backup: None,
             is_changed: false,
             cache: cache.map(|spec| DeviceCache::new(device, spec)),
-            recordings: Vec::new(),
-            replays: Vec::new(),
+            recorded: Recorded::default(),
             pending: Vec::new(),
             under_way: Vec::new(),
             gone: None,
@@ -139,6 +132,11 @@ impl VulkanState {
             return Err(Error::Invalid(format!("the session is gone: {error}")));
         }
         self.gone.as_ref().map_or(Ok(()), |reason| Err(Error::Invalid(reason.clone())))
+    }
+
+    /// Whether nothing is pending that a rollback would take back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.pending.is_empty() && !self.is_changed && self.cache.as_ref().is_none_or(DeviceCache::is_settled)
     }
 
     /// Goes on from what a run will have made.
@@ -163,45 +161,6 @@ impl VulkanState {
             // Whether the copy was made is not known.
             self.gone = Some(format!("the session is gone: {error}"));
         }
-    }
-
-    /// Takes a recording for which `is_wanted` holds out of the list.
-    pub(crate) fn take_recording(&mut self, is_wanted: impl Fn(&Recording) -> bool) -> Option<Recording> {
-        let at = self.recordings.iter().position(is_wanted)?;
-        Some(self.recordings.remove(at))
-    }
-
-    /// Runs that are replayed.
-    pub(crate) fn replays(&self) -> &[Replay] {
-        &self.replays
-    }
-
-    /// Takes one of them out of the list.
-    pub(crate) fn take_replay(&mut self, at: usize) -> Replay {
-        self.replays.remove(at)
-    }
-
-    /// Whether a run of a plan can be replayed that gives its outputs into this memory.
-    pub(crate) fn knows(&self, planned: &Arc<Planned>, outputs: u64) -> bool {
-        let is_there = |&(region, id, _): &(Region, u64, u64)| (region, id) == (Region::Outputs, outputs);
-        let mut own = self.replays.iter().filter(|replay| Arc::ptr_eq(&replay.planned, planned));
-        own.any(|replay| replay.memory.iter().any(is_there))
-    }
-
-    /// Puts one back as the latest.
-    pub(crate) fn put_replay(&mut self, replay: Replay) {
-        if self.replays.len() >= MOST_RECORDINGS {
-            self.replays.remove(0);
-        }
-        self.replays.push(replay);
-    }
-
-    /// Puts one back as the latest.
-    pub(crate) fn put_recording(&mut self, recording: Recording) {
-        if self.recordings.len() >= MOST_RECORDINGS {
-            self.recordings.remove(0);
-        }
-        self.recordings.push(recording);
     }
 
     /// What the last commit left.

@@ -3,6 +3,7 @@
 
 use crate::error::VulkanError;
 use crate::ffi::{ALIGNMENT, Buffer, Device, Flight, Purpose};
+use crate::outcome::Outcome;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of inputs and of outputs that a slot begins with.
@@ -15,8 +16,15 @@ const MOST_SLOTS: usize = 16;
 /// What a run gives, and a place on the host for it.
 pub(crate) struct Outputs {
     pub(crate) buffer: Buffer,
-    /// Made when somebody reads what the host does not see.
-    stage: Mutex<Option<Buffer>>,
+    stage: Mutex<Stage>,
+}
+
+/// Made when somebody reads what the host does not see.
+#[derive(Default)]
+struct Stage {
+    buffer: Option<Buffer>,
+    /// The run whose outputs it holds, all of them.
+    holds: Option<Arc<Outcome>>,
 }
 
 impl Outputs {
@@ -27,21 +35,37 @@ impl Outputs {
         Ok(Outputs { buffer, stage: Mutex::default() })
     }
 
-    /// Reads what a run has left that has landed.
-    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), VulkanError> {
+    /// Reads what a run has left that has landed; where it has left more that will be read, `together` says which run it is and how many
+    /// bytes there are, and all of them are brought over at once.
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        bytes: &mut [u8],
+        together: Option<(&Arc<Outcome>, u64)>,
+    ) -> Result<(), VulkanError> {
         if self.buffer.is_seen() {
             return self.buffer.read_landed(offset, bytes);
         }
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let stage = match &mut *stage {
+        let Stage { buffer, holds } = &mut *stage;
+        let stage = match buffer {
             Some(stage) => stage,
             none => {
                 let device = self.buffer.device();
                 none.insert(Buffer::new(device, self.buffer.bytes, Purpose::Readback, "outputs on the host")?)
             }
         };
-        self.buffer.copy_to(offset, stage, 0, bytes.len() as u64)?;
-        stage.read_landed(0, bytes)
+        let Some((run, all)) = together else {
+            *holds = None;
+            self.buffer.copy_to(offset, stage, 0, bytes.len() as u64)?;
+            return stage.read_landed(0, bytes);
+        };
+        if holds.as_ref().is_none_or(|held| !Arc::ptr_eq(held, run)) {
+            *holds = None;
+            self.buffer.copy_to(0, stage, 0, all)?;
+            *holds = Some(run.clone());
+        }
+        stage.read_landed(offset, bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the greatest of a row of floats is (greedy sampling): one group over the whole row, four vectors of 16 bytes a thread at a
 //! time, so that the host reads a number and not a row.
 //!
-//! Parameters: vectors, the first of them, first word of the result.
+//! Parameters: vectors, the first of them, first word of the result, first word of the report that is told too.
 
 use super::source::{Source, four, param, per_vector};
 use pteron_tensor::DType;
@@ -17,8 +17,6 @@ pub struct Greatest {
 
 /// Vectors that a thread has under way.
 const AT_ONCE: u32 = 4;
-/// Where the report of a run says what was found: the low and the high word of a number.
-pub(super) const TOLD: u32 = 4;
 
 impl Greatest {
     pub(super) fn text(&self) -> String {
@@ -69,12 +67,12 @@ impl Greatest {
              let is_found = abs(tops[0]) < infinity();\n\
              let low = select(0xffffffffu, places[0], is_found);\nlet high = select(0xffffffffu, 0u, is_found);\n\
              out[{out}] = low;\nout[{out} + 1u] = high;\n\
-             atomicStore(&faults[{TOLD}], low);\natomicStore(&faults[{next}], high);\n}}",
+             atomicStore(&faults[{told}], low);\natomicStore(&faults[{told} + 1u], high);\n}}",
             vectors = param(0),
             step = threads * AT_ONCE,
             half = threads / 2,
             out = param(2),
-            next = TOLD + 1,
+            told = param(3),
         );
         source.main_of(threads, false, &body);
         source.finish()

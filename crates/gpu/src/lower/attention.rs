@@ -216,8 +216,8 @@ fn decode(
 /// A rope that was emitted, so that it can be done where its result is written elsewhere.
 #[derive(Clone)]
 pub(crate) struct Turned {
-    /// The number of its dispatch.
-    pub(crate) dispatch: usize,
+    /// The number of its dispatch, where it has one already.
+    pub(crate) dispatch: Option<usize>,
     /// Its step.
     pub(crate) step: usize,
     pub(crate) x: View,
@@ -242,10 +242,8 @@ impl Turned {
 
 /// Keys, and what goes with them into a cache.
 pub(crate) struct Cacheable<'a> {
-    /// Queries whose rope was emitted and is taken back.
+    /// Queries whose rope is taken back, where it was emitted.
     pub(crate) q: Option<&'a Turned>,
     pub(crate) k: &'a Turned,
-    /// Whether the rope of keys was emitted too.
-    pub(crate) is_emitted: bool,
     pub(crate) v: Option<View>,
 }

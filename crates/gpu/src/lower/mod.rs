@@ -180,6 +180,21 @@ impl Lowering {
         }
     }
 
+    /// Lets dispatches from a number on, which touch different parts of the same memory, wait for what any of them waits for, and not for
+    /// each other.
+    pub(crate) fn side_by_side(&mut self, from: usize) {
+        let Some((first, others)) = self.dispatches.get_mut(from..).and_then(<[Dispatch]>::split_first_mut)
+        else {
+            return;
+        };
+        for other in others {
+            let Access { reads, writes, has_effect } = std::mem::take(&mut other.access);
+            first.access.reads.extend(reads);
+            first.access.writes.extend(writes);
+            first.access.has_effect |= has_effect;
+        }
+    }
+
     /// Whether a view is without gaps and begins where 16 bytes may be read at once.
     pub(crate) fn is_vectored(view: &View) -> bool {
         view.offset.is_multiple_of(16) && view.layout.is_row_major()

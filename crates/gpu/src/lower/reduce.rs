@@ -77,8 +77,14 @@ pub(crate) fn rows(
 }
 
 /// Where the greatest of a row of so many numbers is that begins at a byte of `x`'s region, as a number of 64 bits in `out`, and in
-/// the run's report; false where parts are not whole, and nothing is emitted.
-pub(crate) fn greatest(on: &mut Lowering, out: View, x: View, (first, row): (usize, usize)) -> bool {
+/// the run's report from a word on; false where parts are not whole, and nothing is emitted.
+pub(crate) fn greatest(
+    on: &mut Lowering,
+    out: View,
+    x: View,
+    (first, row): (usize, usize),
+    told: usize,
+) -> bool {
     let bytes = row * x.dtype.size();
     let floats = matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16);
     let is_seen = (first + bytes) as u64 <= on.features.max_binding;
@@ -86,7 +92,7 @@ pub(crate) fn greatest(on: &mut Lowering, out: View, x: View, (first, row): (usi
         return false;
     }
     let threads = 1 << on.features.max_threads.clamp(1, MOST_THREADS).ilog2();
-    let params = vec![(bytes / 16) as u32, (first / 16) as u32, on.first_word(&out)];
+    let params = vec![(bytes / 16) as u32, (first / 16) as u32, on.first_word(&out), told as u32];
     let kernel = Kernel::Greatest(Greatest { dtype: x.dtype, threads });
     on.emit(kernel, &out, &[x], true, params, 1);
     true

@@ -13,11 +13,7 @@ const FEW_THREADS: usize = 256;
 
 /// The dispatches of ropes that can be done where their results are written: everything lies in one region, nobody has written over what
 /// they read, and the cache keeps what they give. `None` where that is not so.
-fn taken_back(
-    on: &Lowering,
-    Cacheable { q, k, is_emitted, v }: &Cacheable<'_>,
-    keys: &View,
-) -> Option<Vec<usize>> {
+fn taken_back(on: &Lowering, Cacheable { q, k, v }: &Cacheable<'_>, keys: &View) -> Option<Vec<usize>> {
     let &[1, _, length, features] = k.x.sizes() else { return None };
     let dtype = k.x.dtype;
     let near = |view: &View| {
@@ -27,8 +23,7 @@ fn taken_back(
         let like = matches!(q.x.sizes(), &[1, _, q_length, q_features] if (q_length, q_features) == (length, features));
         like && q.is_like(k) && near(&q.x) && q.out.region == k.x.region
     });
-    let emitted: Vec<usize> =
-        (q.iter().map(|q| q.dispatch)).chain(is_emitted.then_some(k.dispatch)).collect();
+    let emitted: Vec<usize> = q.iter().filter_map(|q| q.dispatch).chain(k.dispatch).collect();
     let fits = !on.windowed
         && q_fits
         && near(&k.x)

@@ -1,10 +1,77 @@
 //! The node that writes keys and values into the session's cache and attends over it, once there is room.
 
 use super::{CacheView, Walk, WalkError, invalid};
-use crate::dispatch::{Cached, Region, View};
-use crate::lower::{self, Cacheable, Ring};
+use crate::dispatch::{Cached, MOST_SPANS, Region, View};
+use crate::lower::{self, Cacheable, Lowering, Ring};
 use pteron_ir::{Node, Op, ValueId};
 use pteron_plan::{Layout, Storage};
+
+/// A layer of a text's cache, and the tokens of the text that go there.
+pub(super) struct Layer {
+    /// Keys and values, row by row.
+    pub(super) parts: [View; 2],
+    /// The position of the first token.
+    pub(super) start: usize,
+    pub(super) tokens: usize,
+    /// The number of the first among the tokens of all texts.
+    pub(super) from: usize,
+    pub(super) cache: CacheView,
+}
+
+/// Keys or values of a layer of a text's cache.
+pub(super) fn part_of(
+    (span, layer, values): (usize, usize, bool),
+    cache: &CacheView,
+    [heads, features]: [usize; 2],
+) -> Option<View> {
+    let region = Region::Cache(Cached { span, layer, values });
+    let layout = Layout::row_major(&[1, heads, cache.rows, features])?;
+    let number = (1 << 40) + 2 * (layer * MOST_SPANS + span) + usize::from(values);
+    Some(View { region, offset: 0, dtype: cache.dtype, layout, storage: Storage::Heap(number) })
+}
+
+impl Layer {
+    pub(super) fn ring(&self) -> Ring {
+        Ring { slots: self.cache.slots, first: self.cache.first, window: self.cache.window }
+    }
+
+    /// Keys that are there with the new ones.
+    pub(super) fn keys(&self) -> usize {
+        self.start + self.tokens - self.cache.first
+    }
+
+    /// Rows in the dtype that the cache keeps.
+    pub(super) fn kept(&self, on: &mut Lowering, rows: View) -> View {
+        if rows.dtype == self.cache.dtype {
+            return rows;
+        }
+        let converted = on.scratch(self.cache.dtype, rows.sizes());
+        lower::cast(on, converted, rows);
+        converted
+    }
+
+    /// Writes new keys and values.
+    pub(super) fn write(&self, on: &mut Lowering, rows: [View; 2]) {
+        let slots = self.cache.slots;
+        for (target, rows) in self.parts.into_iter().zip(rows) {
+            // A ring goes round once at most in a write.
+            let mut done = 0;
+            while done < self.tokens {
+                let slot = if slots > 0 { (self.start + done) % slots } else { self.start + done };
+                let room = if slots > 0 { slots - slot } else { self.tokens };
+                let count = room.min(self.tokens - done);
+                let slice = |view: View, start: usize| {
+                    let range = pteron_ir::rules::SliceRange { start, step: 1, count };
+                    view.layout.slice(2, range).map(|(moved, layout)| view.with(layout).moved(moved))
+                };
+                if let (Some(to), Some(from)) = (slice(target, slot), slice(rows, done)) {
+                    lower::copy(on, to, from, false);
+                }
+                done += count;
+            }
+        }
+    }
+}
 
 impl Walk<'_> {
     /// Writes keys and values into the cache, and attends over it.
@@ -18,55 +85,23 @@ impl Walk<'_> {
         let layer = layer_id.and_then(|layer| usize::try_from(layer).ok()).unwrap_or(0);
         let start = self.first_of(*position).and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let &[_, heads, length, features] = k.sizes() else { return invalid("keys need four axes") };
-        let Some(layout) = Layout::row_major(&[1, heads, cache.rows, features]) else {
-            return invalid("too many axes");
-        };
-        let part = |values: bool| View {
-            region: Region::Cache(Cached { layer, values }),
-            offset: 0,
-            dtype: cache.dtype,
-            layout,
-            storage: Storage::Heap((1 << 40) + 2 * layer + usize::from(values)),
-        };
-        let ring = Ring { slots: cache.slots, first: cache.first, window: cache.window };
-        let (keys, scale) = (start + length - cache.first, scale.unwrap_or(1.0));
-        let (parts, place) = ([part(false), part(true)], (start, keys, scale));
-        let turned = self.turned_into((*queries, *new_keys), v, parts, (out, place, ring));
-        let is_turned = match turned {
-            Some(true) => {
-                self.set_tensor(node.results[0], out);
-                return Ok(());
-            }
-            Some(false) => true,
-            None => false,
-        };
-        let on = &mut self.lowering;
-        let written = if is_turned { Vec::new() } else { vec![(part(false), k), (part(true), v)] };
-        for (target, rows) in written {
-            let rows = if rows.dtype == cache.dtype {
-                rows
-            } else {
-                let converted = on.scratch(cache.dtype, rows.sizes());
-                lower::cast(on, converted, rows);
-                converted
-            };
-            // A ring goes round once at most in a write.
-            let mut done = 0;
-            while done < length {
-                let slot = if cache.slots > 0 { (start + done) % cache.slots } else { start + done };
-                let room = if cache.slots > 0 { cache.slots - slot } else { length };
-                let count = room.min(length - done);
-                let slice = |view: View, start: usize| {
-                    let range = pteron_ir::rules::SliceRange { start, step: 1, count };
-                    view.layout.slice(2, range).map(|(moved, layout)| view.with(layout).moved(moved))
-                };
-                if let (Some(to), Some(from)) = (slice(target, slot), slice(rows, done)) {
-                    lower::copy(on, to, from, false);
-                }
-                done += count;
-            }
+        let parts = [false, true].map(|values| part_of((0, layer, values), &cache, [heads, features]));
+        let [Some(key_part), Some(value_part)] = parts else { return invalid("too many axes") };
+        let own = Layer { parts: [key_part, value_part], start, tokens: length, from: 0, cache };
+        let scale = scale.unwrap_or(1.0);
+        let place = (start, own.keys(), scale);
+        let turned = self.turned_into((*queries, *new_keys), v, own.parts, (out, place, own.ring()));
+        if turned == Some(true) {
+            self.set_tensor(node.results[0], out);
+            return Ok(());
         }
-        let attended = lower::attend(on, out, [q, part(false), part(true)], None, (scale, true, keys), ring);
+        let on = &mut self.lowering;
+        if turned.is_none() {
+            let rows = [own.kept(on, k), own.kept(on, v)];
+            own.write(on, rows);
+        }
+        let place = (scale, true, own.keys());
+        let attended = lower::attend(on, out, [q, key_part, value_part], None, place, own.ring());
         attended.ok_or_else(|| WalkError::Invalid("queries need four axes".into()))?;
         self.set_tensor(node.results[0], out);
         Ok(())
@@ -85,7 +120,7 @@ impl Walk<'_> {
         if !self.planned.is_read_once(q) || !self.planned.is_read_once(k) {
             return None;
         }
-        let new = Cacheable { q: Some(&q_turned), k: &k_turned, is_emitted: true, v: Some(v) };
+        let new = Cacheable { q: Some(&q_turned), k: &k_turned, v: Some(v) };
         let on = &mut self.lowering;
         let attends = lower::token(on, &new, parts, out, (start, keys, scale), ring).is_some();
         if !attends {

@@ -25,8 +25,14 @@ impl Walk<'_> {
         let types = infer(&node.op, &self.types, &mut Symbols::default())?;
         match &node.op {
             Op::Split { x, axis, .. } => return self.split(node, *x, *axis, &types),
-            Op::AddRmsNorm { .. } => return self.add_norm(node, &types),
-            Op::Projections { .. } => return self.projections(node, &types),
+            Op::AddRmsNorm { .. } => {
+                self.turn_spans();
+                return self.add_norm(node, &types);
+            }
+            Op::Projections { .. } => {
+                self.turn_spans();
+                return self.projections(node, &types);
+            }
             Op::Noop {} => return Ok(()),
             _ => {}
         }
@@ -39,7 +45,13 @@ impl Walk<'_> {
                 self.firsts[result.0 as usize] = first;
                 view
             }
+            None if self.turns_by_span(&node.op)? => {
+                let out = self.placed(result, ty)?;
+                self.firsts[result.0 as usize] = None;
+                self.spanned_rope(result, &node.op, out)?
+            }
             None if in_place => {
+                self.turn_spans();
                 let view = match self.turned_in_place(&node.op)? {
                     Some(view) => view,
                     None => self.updated(&node.op, None, scratch)?,
@@ -48,6 +60,7 @@ impl Walk<'_> {
                 view
             }
             None => {
+                self.turn_spans();
                 let out = self.placed(result, ty)?;
                 let before = self.lowering.dispatches.len();
                 self.computed(&node.op, out, scratch)?;

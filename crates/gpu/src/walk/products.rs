@@ -22,11 +22,11 @@ pub(super) struct Normed {
 
 /// What a rope turns by.
 pub(super) struct RopeTurns {
-    offset: Result<View, i64>,
-    freqs: Option<View>,
-    traditional: bool,
-    radians: Arc<[f32]>,
-    scale: f32,
+    pub(super) offset: Result<View, i64>,
+    pub(super) freqs: Option<View>,
+    pub(super) traditional: bool,
+    pub(super) radians: Arc<[f32]>,
+    pub(super) scale: f32,
 }
 
 impl RopeTurns {
@@ -98,7 +98,7 @@ impl Walk<'_> {
             _ => None,
         };
         if let (Some(offset), true) = (offset, freqs.is_none_or(|view| view.is_plain())) {
-            let (dispatch, step) = (self.lowering.dispatches.len() - 1, self.lowering.step);
+            let (dispatch, step) = (Some(self.lowering.dispatches.len() - 1), self.lowering.step);
             let turned = Turned { dispatch, step, x, out, dims, offset, freqs, traditional, radians, scale };
             self.ropes.insert(result, turned);
         }
@@ -127,15 +127,26 @@ impl Walk<'_> {
             && matches!((x.sizes(), dst.sizes()), (&[1, h, t, d], &[1, heads, _, features]) if (h, t, d) == (heads, range.count, features));
         let (Some(offset), true) = (offset, whole) else { return Ok(None) };
         let (dispatch, own) = (self.lowering.dispatches.len(), self.lowering.step);
-        let k = Turned { dispatch, step: own, x, out: dst, dims, offset, freqs, traditional, radians, scale };
+        let k = Turned {
+            dispatch: None,
+            step: own,
+            x,
+            out: dst,
+            dims,
+            offset,
+            freqs,
+            traditional,
+            radians,
+            scale,
+        };
         // Where it begins in its region is a part of the row, because rows are counted from the region's begin.
         let row = x.sizes()[3] * x.dtype.size();
         if !dst.offset.is_multiple_of(row) {
             return Ok(None);
         }
         let start = (range.start + dst.offset / row, 0);
-        let last = self.ropes.values().find(|q| q.dispatch + 1 == dispatch).cloned();
-        let new = Cacheable { q: last.as_ref(), k: &k, is_emitted: false, v: None };
+        let last = self.ropes.values().find(|q| q.dispatch.is_some_and(|at| at + 1 == dispatch)).cloned();
+        let new = Cacheable { q: last.as_ref(), k: &k, v: None };
         if let Some(q) = &last
             && lower::turn(&mut self.lowering, &new, [dst, dst], start).is_some()
         {

@@ -1,7 +1,7 @@
 //! A walk that is done, kept so that the next call of the same sizes lowers only what its numbers change. Lowering a step depends on
 //! nothing but its operands' views and numbers: where those are what they were, so are its dispatches.
 
-use super::{Datum, Given, Pause, Table, Walk, WalkError, Written};
+use super::{Datum, Given, Pause, Span, Table, Walk, WalkError, Written};
 use crate::dispatch::{Dispatch, View};
 use crate::lower::Lowering;
 use crate::steps::{Planned, StepNode};
@@ -40,6 +40,7 @@ pub struct Lowered {
     norms: HashMap<ValueId, Normed>,
     lowering: Lowering,
     places: Vec<((usize, usize), usize)>,
+    spans: Vec<Span>,
     groups: Vec<Group>,
     /// By value: whether it is another than in the call before.
     changed: Vec<bool>,
@@ -84,8 +85,8 @@ impl Walk<'_> {
             first = step;
         }
         let changed = vec![false; self.values.len()];
-        let Walk { values, types, firsts, norms, lowering, places, .. } = self;
-        Some(Lowered { values, types, firsts, norms, lowering, places, groups, changed })
+        let Walk { values, types, firsts, norms, lowering, places, spans, .. } = self;
+        Some(Lowered { values, types, firsts, norms, lowering, places, spans, groups, changed })
     }
 
     fn group(&self, steps: Range<usize>, dispatches: Range<usize>, scratch: [(usize, usize); 2]) -> Group {
@@ -113,11 +114,18 @@ impl Lowered {
     pub fn replay<E: From<WalkError>>(
         &mut self,
         (graph, planned): (&Graph, &Planned),
-        inputs: &[Given],
+        (inputs, spans): (&[Given], &[Span]),
         dispatches: &mut [Dispatch],
         mut admit: impl FnMut(&Written) -> Result<CacheView, E>,
         mut patch: impl FnMut(usize, &Dispatch) -> Result<(), E>,
     ) -> Result<bool, E> {
+        // Of texts side by side, the numbers of the first are those by which steps are found to have changed.
+        let is_alike = self.spans.len() == spans.len()
+            && self.spans.iter().zip(spans).all(|(old, new)| old.tokens == new.tokens)
+            && (self.spans == spans || self.spans[0].start != spans[0].start);
+        if !is_alike {
+            return Ok(false);
+        }
         let next = planned.steps.len();
         let mut walk = Walk {
             graph,
@@ -128,10 +136,12 @@ impl Lowered {
             lowering: std::mem::replace(&mut self.lowering, Lowering::new(crate::Features::LEAST, 0)),
             next,
             waiting: None,
-            admitted: None,
+            spans: spans.to_vec(),
+            admitted: Vec::new(),
             traced: false,
             norms: std::mem::take(&mut self.norms),
             ropes: HashMap::new(),
+            spanned: Vec::new(),
             places: std::mem::take(&mut self.places),
             has_read: false,
             finish_cursor: None,
@@ -139,9 +149,9 @@ impl Lowered {
         let end = walk.lowering.cursor();
         let same = self.go_over(&mut walk, inputs, dispatches, &mut admit, &mut patch);
         walk.lowering.begin_at(end);
-        let Walk { values, types, firsts, norms, lowering, places, .. } = walk;
+        let Walk { values, types, firsts, norms, lowering, places, spans, .. } = walk;
         (self.values, self.types, self.firsts) = (values, types, firsts);
-        (self.norms, self.lowering, self.places) = (norms, lowering, places);
+        (self.norms, self.lowering, self.places, self.spans) = (norms, lowering, places, spans);
         same
     }
 
@@ -188,7 +198,7 @@ impl Lowered {
                     None => {}
                     Some(Pause::Admit(written)) => {
                         walk.next -= 1;
-                        walk.admitted = Some(admit(&written)?);
+                        walk.admitted.push(admit(&written)?);
                     }
                     Some(_) => return Ok(false),
                 }

@@ -45,7 +45,7 @@ impl Flight {
             if let Some(report) = &self.report {
                 report.read_landed(0, &mut words)?;
             }
-            let mut report = Report::default();
+            let mut report: Report = [0; REPORT_WORDS];
             for (word, bytes) in report.iter_mut().zip(words.chunks_exact(4)) {
                 *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             }

@@ -127,8 +127,8 @@ impl Run<'_> {
                 of(self.state.buffers.as_ref().ok_or_else(missing)?, slot.offset, slot.bytes)
             }
             Region::Cache(part) => {
-                let part =
-                    self.state.cache.as_ref().and_then(|cache| cache.part(part)).ok_or_else(missing)?;
+                let state = self.state_of(part.span).ok_or_else(missing)?;
+                let part = state.cache.as_ref().and_then(|cache| cache.part(part)).ok_or_else(missing)?;
                 of(part, 0, part.bytes)
             }
         })
@@ -153,7 +153,7 @@ impl Run<'_> {
                 let slot = self.state.slots.by_graph[self.id.0].get(number)?;
                 (self.state.buffers.as_ref()?, slot.offset)
             }
-            Region::Cache(part) => (self.state.cache.as_ref()?.part(part)?, 0),
+            Region::Cache(part) => (self.state_of(part.span)?.cache.as_ref()?.part(part)?, 0),
         })
     }
 

@@ -2,8 +2,9 @@
 //! a run and reads of it lies in slots, so that a run can be handed over while another is under way.
 
 use crate::error::VulkanError;
-use crate::ffi::{ALIGNMENT, Buffer, Device, Flight, Purpose};
+use crate::ffi::{Buffer, Device, Flight, Purpose};
 use crate::outcome::Outcome;
+use pteron_gpu::REPORT_WORDS;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of inputs and of outputs that a slot begins with.
@@ -83,7 +84,7 @@ impl Slot {
         Ok(Slot {
             inputs: Buffer::new(device, FIRST_BYTES, Purpose::Upload, "inputs")?,
             outputs: Arc::new(Outputs::new(device, FIRST_BYTES)?),
-            report: Arc::new(Buffer::new(device, ALIGNMENT, Purpose::Readback, "reports")?),
+            report: Arc::new(Buffer::new(device, 4 * REPORT_WORDS as u64, Purpose::Readback, "reports")?),
             flight: None,
         })
     }

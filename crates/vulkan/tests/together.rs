@@ -145,7 +145,11 @@ fn sessions_that_share_runs_give_what_each_gives_alone() {
         let before = vulkan.counts();
         let off = step(&mut texts);
         let runs = vulkan.counts().runs - before.runs;
-        assert_eq!((runs, off <= most), (1 + lanes as u64, true), "one run for all, and each alone");
+        assert!(off <= most, "{lanes} lanes of {activations}: off by {off}");
+        // What is cut at ops that the device cannot run goes lane by lane.
+        if options.at_most.is_none() {
+            assert_eq!(runs, 1 + lanes as u64, "one run for all, and each alone");
+        }
         // One goes, one goes back, one comes.
         texts.remove(1);
         let back = &mut texts[0];
@@ -165,9 +169,13 @@ fn shared_runs_are_replayed() {
     let file = decoder(DType::BF16, Position::Number);
     let Some((vulkan, program)) = loaded(&VulkanOptions::default(), &file) else { return };
     let mut texts: Vec<Text> = (0..4).map(|lane| Text::new(&program, &[lane + 1, lane + 2])).collect();
-    (0..4).for_each(|_| drop(step(&mut texts)));
+    for _ in 0..4 {
+        step(&mut texts);
+    }
     let before = vulkan.counts();
-    (0..4).for_each(|_| drop(step(&mut texts)));
+    for _ in 0..4 {
+        step(&mut texts);
+    }
     let after = vulkan.counts();
     assert_eq!((after.recorded - before.recorded, after.replayed - before.replayed), (0, 4 * (1 + 4)));
 }

@@ -275,9 +275,7 @@ mod tests {
     #[test]
     fn what_is_no_message_is_told_with_its_place() {
         let call = |function: Value| json!([{"role": "assistant", "tool_calls": [{"function": function}]}]);
-        let shown = |role: &str, url: &str| {
-            json!([{"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}])
-        };
+        let shown = |role: &str, url: &str| json!([{"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}]);
         let cases = [
             (json!([]), "0 messages"),
             (json!([{"role": "user", "content": "a"}, 3]), "message 2: it is no object"),

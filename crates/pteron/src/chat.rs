@@ -193,6 +193,13 @@ fn split(mut system: Option<String>, history: Vec<Message>) -> Result<Before> {
         };
         let answer = messages.next().filter(|answer| answer.role() == "assistant");
         let answer = answer.ok_or_else(|| Error::invalid("the history has a message that nobody answers"))?;
+        let texts = |message: &Message| {
+            let parts = message.as_json()["content"].as_array();
+            parts.map_or(1, |parts| parts.iter().filter(|part| part["type"] == "text").count())
+        };
+        if texts(&asked) > 1 {
+            return Err(Error::invalid("a message of the history has several texts among its images"));
+        }
         turns.push((asker, asked, answer));
     }
     Ok((system, turns))

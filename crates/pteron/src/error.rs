@@ -4,8 +4,8 @@ use crate::form::WrongForm;
 #[cfg(feature = "registry")]
 use pteron_checkpoint::CheckpointError;
 use pteron_format::FormatError;
-use pteron_llm::{LlmError, SeeError};
 use pteron_llm::conversation::StoreError;
+use pteron_llm::{LlmError, SeeError};
 use pteron_speech::SpeechError;
 use std::error::Error as StdError;
 use std::fmt;

@@ -23,7 +23,10 @@ use tempfile::TempDir;
 const CASES: [(&str, &[&[&str]]); 4] = [
     ("gemma3", &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]]),
     ("gemma3_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
-    ("qwen2_5_vl", &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]]),
+    (
+        "qwen2_5_vl",
+        &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]],
+    ),
     ("qwen2_5_vl_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
 ];
 const EACH: [&str; 2] = ["gemma3", "qwen2_5_vl"];
@@ -100,7 +103,8 @@ fn answers_are_those_of_transformers() {
                 let prompt = model.tokens(asked(parts), &options).unwrap();
                 assert_eq!(prompt.tokens, expected(name, &format!("{number}.prompt")), "{what}");
                 let wanted = expected(name, &format!("{number}.tokens"));
-                let streamed = model.stream(prompt.clone(), &options, &Cancel::default(), |_: &str| ()).unwrap();
+                let streamed =
+                    model.stream(prompt.clone(), &options, &Cancel::default(), |_: &str| ()).unwrap();
                 assert_eq!(streamed.tokens, wanted, "{what}");
                 // By the scheduler, several in one session and its copies.
                 for answer in model.generate(asked(parts), &options.clone().answers(2)).unwrap() {
@@ -219,7 +223,8 @@ fn conversations_are_kept_with_their_images() {
 
         // Who does not see cannot go on with it, and says so; nothing is lost of what it had.
         let folder = tempfile::tempdir().unwrap();
-        let blind = Model::open(pteron::tiny::talking(folder.path()).unwrap().as_path(), OpenOptions::default());
+        let blind =
+            Model::open(pteron::tiny::talking(folder.path()).unwrap().as_path(), OpenOptions::default());
         let blind = blind.unwrap();
         let mut silent = blind.chat(ChatOptions::default().system("Keep this.")).unwrap();
         let refused = silent.resume_from(&saved).unwrap_err();
@@ -242,7 +247,10 @@ fn the_oldest_turns_go_with_their_images() {
         assert!(talk.hidden() > 0 && shown > 0, "{name}");
         // As one who has heard of nothing else, over the words alone: answers may be cut into tokens otherwise.
         talk.rewind(0);
-        assert_eq!(send(&mut talk, &["noise.png"], "What?"), send(&mut chat(&model), &["noise.png"], "What?"));
+        assert_eq!(
+            send(&mut talk, &["noise.png"], "What?"),
+            send(&mut chat(&model), &["noise.png"], "What?")
+        );
     }
 }
 
@@ -256,13 +264,16 @@ fn words_that_spell_marks_are_words() {
             let options = greedy(1).special_tokens(special);
             let message = Message::user(format!("a {mark} b")).showing([image("grey.png")]);
             let prompt = model.tokens(vec![message], &options).unwrap();
-            let plain = model.tokens(vec![Message::user("a  b").showing([image("grey.png")])], &options).unwrap();
+            let plain =
+                model.tokens(vec![Message::user("a  b").showing([image("grey.png")])], &options).unwrap();
             assert_eq!(prompt.images.len(), 1, "{name}");
             assert_eq!(prompt.images, plain.images, "{name}");
-            let spelled = model.tokens(Prompt::Raw(mark.to_owned()), &greedy(1).special_tokens(SpecialTokens::Text));
+            let spelled =
+                model.tokens(Prompt::Raw(mark.to_owned()), &greedy(1).special_tokens(SpecialTokens::Text));
             assert_eq!(
                 prompt.tokens.len() - plain.tokens.len(),
-                spelled.unwrap().tokens.len() - model.tokens(Prompt::Raw(String::new()), &options).unwrap().tokens.len(),
+                spelled.unwrap().tokens.len()
+                    - model.tokens(Prompt::Raw(String::new()), &options).unwrap().tokens.len(),
                 "{name}"
             );
         }
@@ -277,7 +288,8 @@ fn what_is_not_seen_is_told_before_anything_is_said() {
     let path = pteron::tiny::talking(folder.path()).unwrap();
     let blind = Model::open(path.as_path(), OpenOptions::default()).unwrap();
     let showing = || vec![Message::user("What?").showing([image("grey.png")])];
-    let lack = |error: &Error| error.reason().and_then(|reason| reason.cause()?.downcast_ref::<Lack>().copied());
+    let lack =
+        |error: &Error| error.reason().and_then(|reason| reason.cause()?.downcast_ref::<Lack>().copied());
     for error in [
         blind.generate(showing(), &greedy(1)).unwrap_err(),
         blind.chat(ChatOptions::default()).unwrap().show(image("grey.png")).unwrap_err(),

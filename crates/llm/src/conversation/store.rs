@@ -4,8 +4,8 @@
 //! Messages and tokens are kept, caches are not: they are far larger than the text and belong to one backend. The first
 //! turn after a restore reads the text again, as its statistics show.
 
-use super::{Conversation, Turn};
 use super::Exhibit;
+use super::{Conversation, Turn};
 use crate::tokenizer::Ends;
 use crate::{Decoder, LlmError, Voice};
 use base64::Engine;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Bytes that an image file may have.
 const MOST_BYTES: usize = 64 << 20;
+/// Bytes of what stands around an image.
+const MOST_AROUND: usize = 1 << 10;
 /// Pixels that the images of one conversation may have before they are resized: what looking at them takes.
 const MOST_PIXELS: usize = 256 << 20;
 
@@ -96,6 +98,9 @@ fn check(vision: &Vision, sight: &Sight) -> Result<(), String> {
     let numbers = mean.iter().chain(deviation).chain([factor]);
     if !numbers.clone().all(|number| number.is_finite()) || deviation.contains(&0.0) {
         return Err("its numbers make no pixels".to_owned());
+    }
+    if vision.marks.around.len() > MOST_AROUND {
+        return Err("more stands around an image than any text needs".to_owned());
     }
     let declared: Vec<Option<usize>> = sight.pixels.iter().map(|dim| dim.max).collect();
     let fits = match (*size, *patches) {

@@ -29,22 +29,22 @@ fn seeing(folder: &Folder, name: &str) -> String {
     to
 }
 
-/// What `run` says to a question about images.
-fn said(model: &str, images: &[&str], question: &str) -> String {
+/// What `run` says to a question about images: tokens, and their text.
+fn said(model: &str, images: &[&str], question: &str) -> (Value, String) {
     let mut arguments =
-        vec!["run", "--quiet", "--json", "--temperature", "0", "--max-new", "8", "--ignore-eos"];
+        vec!["run", "--quiet", "--json", "--temperature", "0", "--max-new", "24", "--ignore-eos"];
     arguments.extend(["--threads", "1", "--model", model]);
     let files: Vec<String> = images.iter().map(|name| image(name)).collect();
     arguments.extend(files.iter().flat_map(|file| ["--image", file]));
     arguments.push(question);
     let report: Value = serde_json::from_str(&pteron(&arguments).ok()).unwrap();
-    report["text"].as_str().unwrap().to_owned()
+    (report["tokens"].clone(), report["text"].as_str().unwrap().to_owned())
 }
 
 /// A chat with these lines.
 fn chat(model: &str, lines: &str) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
-    command.args(["chat", model, "--temperature", "0", "--max-new", "8", "--ignore-eos", "--threads", "1"]);
+    command.args(["chat", model, "--temperature", "0", "--max-new", "24", "--ignore-eos", "--threads", "1"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
@@ -158,20 +158,15 @@ fn run_and_chat_show_images() {
         let both = said(&model, &["noise.png", "grey.png"], "Both?");
         assert_ne!(both, said(&model, &["grey.png", "noise.png"], "Both?"), "{name}");
 
-        let shown = image("noise.png");
+        let (seen, shown) = (seen.1.trim(), image("noise.png"));
         let talked =
             chat(&model, &format!("/image {shown} What is that?\n/undo\n/image {shown}\nWhat is that?\n"));
         assert_eq!(talked.code, 0, "{}", talked.stderr);
-        assert_eq!(
-            talked.stdout.matches(seen.trim()).count(),
-            2,
-            "{name}: {:?}, not {seen:?}",
-            talked.stdout
-        );
+        assert_eq!(talked.stdout.matches(seen).count(), 2, "{name}: {:?}, not {seen:?}", talked.stdout);
         assert!(talked.stderr.contains("shown with the next question"), "{}", talked.stderr);
         // A question that is asked in place of the last one is about the same image.
         let talked = chat(&model, &format!("/image {shown} Who?\n/edit What is that?\n"));
-        assert!(talked.stdout.contains(seen.trim()), "{name}: {:?}, not {seen:?}", talked.stdout);
+        assert!(talked.stdout.contains(seen), "{name}: {:?}, not {seen:?}", talked.stdout);
 
         let missing = chat(&model, "/image /no/such.png\n/image\n");
         assert!(missing.stderr.contains("/no/such.png: "), "{}", missing.stderr);

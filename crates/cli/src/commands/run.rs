@@ -33,7 +33,7 @@ const LONGEST_PROMPT: u64 = 64 << 20;
   git diff | pteron run --system \"Write a commit message for this change.\" -
   pteron run --json-schema person.json \"Invent a person.\"
   pteron run --messages conversation.json
-  pteron run --model google/gemma-3-4b-it --image photo.jpg "What is that?"
+  pteron run --model google/gemma-3-4b-it --image photo.jpg \"What is that?\"
 
 Exit status: 0 answered; 1 no answer, or one that was cut off before its grammar or schema was complete; 2 bad usage;
 130 interrupted: what was said until then is shown.")]

@@ -94,7 +94,7 @@ def write(name, case):
         text = words.apply_chat_template([dict(role="user", content=content)], add_generation_prompt=True, tokenize=False)
         given = {}
         if names:
-            seen = front([Image.open(IMAGES / part).convert("RGB") for part in names], return_tensors="pt")
+            seen = front([Image.open(IMAGES / part) for part in names], return_tensors="pt")
             expected[f"{number}.pixels"], grids = seen["pixel_values"], seen["image_grid_thw"]
             expected[f"{number}.grids"] = grids
             given = dict(pixel_values=seen["pixel_values"], image_grid_thw=grids)

@@ -195,6 +195,9 @@ impl Failure {
         let usage = |failure: Failure| Failure { code: 2, ..failure };
         match lack {
             Lack::Tokenizer => usage(self).hint("name one with `--tokenizer FILE`"),
+            Lack::Eyes => usage(self).hint(
+                "Gemma 3 from 4B on and Qwen2.5-VL see, as programs made of their Hugging Face folders",
+            ),
             Lack::Speaker => usage(self).hint("`pteron transcribe` uses it by itself"),
             Lack::Speech => self
                 .hint("`pteron list` shows those that have a name; `pteron export` makes one of a Whisper"),

@@ -20,6 +20,8 @@ pub enum LlmError {
     Sampler(#[from] crate::sampler::SamplerError),
     #[error(transparent)]
     Constraint(#[from] crate::constrain::ConstraintError),
+    #[error(transparent)]
+    See(#[from] crate::seeing::SeeError),
     #[error("named data `{key}`: {problem}")]
     NamedData { key: &'static str, problem: String },
     #[error("method `{method}` gives {found}, neither logits nor a token")]

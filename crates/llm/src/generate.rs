@@ -9,6 +9,7 @@ use crate::constrain::Constraint;
 use crate::drive::{Checked, Turn, drive_guessed, drive_one};
 use crate::generation::{Generation, Step};
 use crate::sampler::SamplerSettings;
+use crate::seeing::PromptRef;
 use crate::speculate::Speculator;
 use crate::stats::Stats;
 use crate::tokenizer::Tokenizer;
@@ -60,18 +61,20 @@ pub struct Answer {
     pub stats: Stats,
 }
 
-/// Answers a prompt: all of its tokens, of which those that the decoder holds already are not read again. `show` gets
+/// Answers a prompt: all of its tokens, with the images that some stand for, of which those that the decoder holds already are not read again. `show` gets
 /// every piece of text as soon as it will not change any more, and may end the answer.
-pub fn generate(
+pub fn generate<'p>(
     decoder: &mut Decoder,
     tokenizer: Option<&Tokenizer>,
-    prompt: &[u32],
+    prompt: impl Into<PromptRef<'p>>,
     options: &GenerateOptions,
     constraint: Option<&mut Constraint>,
     show: &mut dyn FnMut(&str) -> ControlFlow<()>,
     control: &RunControl,
 ) -> Result<Answer> {
-    let mut generation = Generation::new(decoder.model(), tokenizer, prompt, decoder.context(), options)?;
+    let prompt = prompt.into();
+    let mut generation =
+        Generation::new(decoder.model(), tokenizer, prompt.tokens, decoder.context(), options)?;
     if let Some(constraint) = constraint {
         generation = generation.constrained_by(constraint)?;
     }
@@ -85,7 +88,7 @@ pub fn generate(
     decoder.give_back_speculator(speculator);
     let finish_reason = finish_reason?;
     // An interrupt may have come while the prompt was read.
-    generation.stats().unread_tokens = prompt.len().saturating_sub(decoder.tokens().len());
+    generation.stats().unread_tokens = prompt.tokens.len().saturating_sub(decoder.tokens().len());
     let (answer, rest) = generation.finish(finish_reason);
     if !rest.is_empty() {
         // The answer has ended, whether somebody listens or not.

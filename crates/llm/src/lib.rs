@@ -1,4 +1,4 @@
-//! Language models that talk: tokenizers, samplers, generation, conversations, statistics.
+//! Language models that talk, and see: tokenizers, samplers, generation, conversations, images, statistics.
 
 mod caches;
 pub mod constrain;
@@ -13,6 +13,7 @@ mod perplexity;
 mod program;
 pub mod sampler;
 mod schedule;
+pub mod seeing;
 mod signature;
 mod speculate;
 mod stats;
@@ -30,12 +31,13 @@ pub use decoder::{Decoder, DecoderOptions, Next, Reading, Reuse};
 pub use error::{LlmError, Result};
 pub use generate::{Answer, FinishReason, GenerateOptions, generate};
 pub use generation::{Generation, Likelihood, Step};
-pub use messages::{read_message, read_messages};
+pub use messages::{ReadMessage, read_message, read_messages};
 pub use perplexity::Perplexity;
 pub use program::LanguageModel;
 pub use schedule::{
     Counts, Event, Handle, Listener, Refused, Request, Round, ScheduleOptions, Scheduler, Ticket,
 };
+pub use seeing::{Eyes, Image, PromptRef, SeeError, Shown};
 pub use signature::{Draw, Gives, Signature};
 pub use speculate::{NoSpeculation, Speculator};
 pub use stats::{Clock, Stats};

@@ -3,7 +3,10 @@
 //! JSON flows in, messages that every chat template understands flow out. What a template would stumble over is told
 //! here, with the message's place.
 
-use serde_json::{Map, Value};
+use crate::seeing::Eyes;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value, json};
 
 /// More than any context holds.
 const MOST_MESSAGES: usize = 100_000;
@@ -18,24 +21,47 @@ const FIELDS: [&str; 6] =
 /// What assistants' messages bring along when clients send them back, of which nothing reaches a template.
 const ECHOES: [&str; 4] = ["refusal", "annotations", "audio", "function_call"];
 
-/// Messages in the form that templates take: every content a text, arguments of calls as objects.
+/// Bytes that all images of a conversation may have.
+const MOST_IMAGE_BYTES: usize = 256 << 20;
+/// Images that a conversation may show.
+const MOST_IMAGES: usize = 256;
+
+/// A message in the form that templates take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReadMessage {
+    /// The message. Its content is a text or, where it shows images, a list of texts and places of images.
+    pub message: Value,
+    /// The files of those images, in order.
+    pub images: Vec<Vec<u8>>,
+}
+
+/// Messages in the form that templates take: every content a text, or texts and images in turns, arguments of calls as
+/// objects.
 ///
 /// # Errors
 /// What is wrong, with the number of the message.
-pub fn read_messages(messages: Vec<Value>) -> Result<Vec<Value>, String> {
+pub fn read_messages(messages: Vec<Value>) -> Result<Vec<ReadMessage>, String> {
     if messages.is_empty() || messages.len() > MOST_MESSAGES {
         return Err(format!("there are {} messages; 1 to {MOST_MESSAGES} can be answered", messages.len()));
     }
     let numbered = messages.into_iter().enumerate();
     let read = |(at, message)| read_message(message).map_err(|wrong| format!("message {}: {wrong}", at + 1));
-    numbered.map(read).collect()
+    let messages: Vec<ReadMessage> = numbered.map(read).collect::<Result<_, _>>()?;
+    let images = || messages.iter().flat_map(|read| &read.images);
+    if images().count() > MOST_IMAGES {
+        return Err(format!("they show {} images; {MOST_IMAGES} at most are looked at", images().count()));
+    }
+    if images().map(Vec::len).sum::<usize>() > MOST_IMAGE_BYTES {
+        return Err(format!("their images have more than {} MiB", MOST_IMAGE_BYTES >> 20));
+    }
+    Ok(messages)
 }
 
 /// One message in the form that templates take.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read_message(message: Value) -> Result<Value, String> {
+pub fn read_message(message: Value) -> Result<ReadMessage, String> {
     let Value::Object(mut given) = message else { return Err("it is no object".to_owned()) };
     let role = match given.remove("role") {
         Some(Value::String(role)) if ROLES.contains(&role.as_str()) => role,
@@ -63,19 +89,39 @@ pub fn read_message(message: Value) -> Result<Value, String> {
         }
     }
     let calls = message.get("tool_calls").is_some_and(|calls| !is_empty(calls));
+    let mut images = Vec::new();
     let content = match content {
-        Some(Value::String(text)) => text,
+        Some(Value::String(text)) => text.into(),
         Some(Value::Array(parts)) => {
-            let texts: Result<Vec<String>, String> = parts.into_iter().map(text_of).collect();
-            texts?.join("\n")
+            let parts: Result<Vec<Part>, String> = parts.into_iter().map(part_of).collect();
+            content_of(parts?, &mut images)
         }
         // Templates add the content to texts, also where a message is nothing but calls.
-        None | Some(Value::Null) if calls => String::new(),
+        None | Some(Value::Null) if calls => Value::from(""),
         None | Some(Value::Null) => return Err("it has no `content`".to_owned()),
         Some(_) => return Err("its `content` is neither a text nor a list of parts".to_owned()),
     };
-    message.insert("content".to_owned(), content.into());
-    Ok(Value::Object(message))
+    if !images.is_empty() && matches!(role.as_str(), "system" | "developer" | "assistant") {
+        return Err(format!("images are shown by users and tools, and its role is {role}"));
+    }
+    message.insert("content".to_owned(), content);
+    Ok(ReadMessage { message: Value::Object(message), images })
+}
+
+/// A message that shows so many images before it says something.
+pub(crate) fn showing(role: &str, content: &str, images: usize) -> Value {
+    let text = Value::from(content);
+    let content = match images {
+        0 => text,
+        _ => {
+            let mut parts = vec![json!({"type": "image"}); images];
+            if !content.is_empty() {
+                parts.push(json!({"type": "text", "text": text}));
+            }
+            Value::Array(parts)
+        }
+    };
+    json!({"role": role, "content": content})
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -87,14 +133,70 @@ fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// The text of a part of a message's content.
-fn text_of(mut part: Value) -> Result<String, String> {
+/// A part of a message's content.
+enum Part {
+    Text(String),
+    Image(Vec<u8>),
+}
+
+fn part_of(mut part: Value) -> Result<Part, String> {
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    match (kind.as_str(), part.get_mut("text").map(Value::take)) {
-        ("text", Some(Value::String(text))) => Ok(text),
-        ("text", _) => Err("a part of its `content` has no `text`".to_owned()),
-        ("", _) => Err("a part of its `content` has no `type`".to_owned()),
-        (other, _) => Err(format!("a part of its `content` is {:?}; only texts are read", short(other))),
+    match kind.as_str() {
+        "text" => match part.get_mut("text").map(Value::take) {
+            Some(Value::String(text)) => Ok(Part::Text(text)),
+            _ => Err("a part of its `content` has no `text`".to_owned()),
+        },
+        "image_url" => {
+            let url = part.get_mut("image_url").and_then(|image| match image {
+                Value::String(_) => Some(image.take()),
+                image => image.get_mut("url").map(Value::take),
+            });
+            match url {
+                Some(Value::String(url)) => image_of(&url).map(Part::Image),
+                _ => Err("an image of its `content` has no `url`".to_owned()),
+            }
+        }
+        "" => Err("a part of its `content` has no `type`".to_owned()),
+        other => {
+            Err(format!("a part of its `content` is {:?}; only texts and images are read", short(other)))
+        }
+    }
+}
+
+/// The bytes of an image in a data URL. Nothing is fetched for anybody.
+fn image_of(url: &str) -> Result<Vec<u8>, String> {
+    let encoded = url.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("data:")).and_then(|_| {
+        let (about, data) = url[5..].split_once(',')?;
+        about.to_ascii_lowercase().ends_with(";base64").then_some(data)
+    });
+    let Some(encoded) = encoded else {
+        return Err("an image is at an address, and nothing is fetched: send its data, as \
+                    `data:image/png;base64,...`"
+            .to_owned());
+    };
+    if encoded.len() / 4 * 3 > Eyes::MOST_BYTES + 3 {
+        return Err(format!("an image has more than {} MiB", Eyes::MOST_BYTES >> 20));
+    }
+    BASE64.decode(encoded.trim()).map_err(|error| format!("an image is no base64: {error}"))
+}
+
+/// A content that is a text, or texts and places of images in turns.
+fn content_of(parts: Vec<Part>, images: &mut Vec<Vec<u8>>) -> Value {
+    let mut content: Vec<Value> = Vec::new();
+    for part in parts {
+        match (part, content.last_mut().and_then(|last| last.get_mut("text"))) {
+            (Part::Text(more), Some(Value::String(text))) => *text = format!("{text}\n{more}"),
+            (Part::Text(text), _) => content.push(json!({"type": "text", "text": text})),
+            (Part::Image(file), _) => {
+                images.push(file);
+                content.push(json!({"type": "image"}));
+            }
+        }
+    }
+    match (images.is_empty(), content.as_mut_slice()) {
+        (true, []) => Value::from(""),
+        (true, [text]) => text["text"].take(),
+        _ => Value::Array(content),
     }
 }
 
@@ -138,7 +240,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(messages: Value) -> Result<Vec<Value>, String> {
-        read_messages(messages.as_array().cloned().unwrap_or_default())
+        let read = read_messages(messages.as_array().cloned().unwrap_or_default())?;
+        Ok(read.into_iter().map(|read| read.message).collect())
     }
 
     #[test]
@@ -159,8 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn images_keep_their_places_among_texts() {
+        let image = |data: &str| json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let content = json!([text("a"), text("b"), image("AAEC"), image("Aw=="), text("c")]);
+        let read = read_messages(vec![json!({"role": "user", "content": content})]).unwrap();
+        let place = json!({"type": "image"});
+        assert_eq!(read[0].message["content"], json!([text("a\nb"), place, place, text("c")]));
+        assert_eq!(read[0].images, [vec![0, 1, 2], vec![3]]);
+    }
+
+    #[test]
     fn what_is_no_message_is_told_with_its_place() {
         let call = |function: Value| json!([{"role": "assistant", "tool_calls": [{"function": function}]}]);
+        let shown = |role: &str, url: &str| json!([{"role": role, "content": [{"type": "image_url", "image_url": {"url": url}}]}]);
         let cases = [
             (json!([]), "0 messages"),
             (json!([{"role": "user", "content": "a"}, 3]), "message 2: it is no object"),
@@ -169,7 +284,13 @@ mod tests {
             (json!([{"role": "<|im_start|>", "content": "a"}]), "nobody has the role \"<|im_start|>\""),
             (json!([{"role": "user"}]), "no `content`"),
             (json!([{"role": "user", "content": 3}]), "neither a text nor"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "only texts are read"),
+            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "no `url`"),
+            (json!([{"role": "user", "content": [{"type": "video"}]}]), "only texts and images"),
+            (shown("user", "https://example.org/a.png"), "nothing is fetched: send its data"),
+            (shown("user", "file:///etc/passwd"), "nothing is fetched"),
+            (shown("user", "data:image/png,abc"), "nothing is fetched"),
+            (shown("user", "data:image/png;base64,a*b"), "no base64"),
+            (shown("assistant", "data:image/png;base64,AAAA"), "its role is assistant"),
             (json!([{"role": "user", "content": [{"text": "a"}]}]), "no `type`"),
             (json!([{"role": "user", "content": "a", "tool_calls": []}]), "only an assistant"),
             (json!([{"role": "user", "content": "a", "weight": 1}]), "`weight` of a message is not honoured"),

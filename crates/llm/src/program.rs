@@ -5,6 +5,7 @@
 //! by name.
 
 use crate::caches::Caches;
+use crate::seeing::Sight;
 use crate::signature::{Gives, Signature};
 use crate::{LlmError, Result};
 use pteron_runtime::{BufferId, BufferInfo, MethodInfo, Program, Value};
@@ -34,6 +35,7 @@ struct Inner {
     prefill: Signature,
     decode: Signature,
     all: Option<Signature>,
+    sight: Option<Sight>,
     caches: Caches,
     borders: Vec<usize>,
     told: Vec<BufferId>,
@@ -70,6 +72,8 @@ impl LanguageModel {
             vocab: size(&program, "get_vocab_size").or(prefill.vocab),
             bos: tokens(&program, &["get_bos_id"]).first().copied(),
             eos: tokens(&program, &["get_eos_ids", "get_eos_id"]),
+            // What was seen is read for its logits.
+            sight: Sight::of(&program).filter(|_| decode.gives != Gives::Token),
             program,
             prefill,
             decode,
@@ -99,6 +103,11 @@ impl LanguageModel {
     /// The call that gives the logits of every token, where there is one.
     pub fn all_logits(&self) -> Option<&Signature> {
         self.0.all.as_ref()
+    }
+
+    /// The calls that look at images and read them, where there are such.
+    pub(crate) fn sight(&self) -> Option<&Sight> {
+        self.0.sight.as_ref()
     }
 
     /// What is kept from call to call.

@@ -3,6 +3,7 @@
 //! Messages flow in and become the tokens of a prompt; which tokens end an answer is found here too, by name and by what
 //! the template writes behind one, never by number.
 
+use crate::seeing::{Eyes, Image, SeeError, Shown};
 use crate::tokenizer::{Ends, Tokenizer, TokenizerConfig, TokenizerError, TokenizerFormat};
 use crate::{LanguageModel, LlmError, Result, Suggested};
 use pteron_companion::{CHAT_TEMPLATE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, TOKENIZER_FORMAT};
@@ -26,6 +27,8 @@ pub struct Voice {
     pub now: LocalTime,
     /// What special tokens are that messages spell.
     pub special_tokens: SpecialTokens,
+    /// What sees, where the model does.
+    pub eyes: Option<Eyes>,
     /// Positions that a prompt has to fit into, where that is known: of one that is far longer only a part is encoded.
     pub context: Option<usize>,
 }
@@ -41,12 +44,14 @@ pub enum SpecialTokens {
 }
 
 /// A prompt as text and as tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// What the tokens stand for.
+    /// What the tokens stand for; of an image, one mark for all of its rows.
     pub text: String,
     /// The tokens, with those that the tokenizer puts at the beginning.
     pub tokens: Vec<u32>,
+    /// The images that some of them stand for, in order.
+    pub images: Vec<Shown>,
 }
 
 impl Voice {
@@ -58,6 +63,7 @@ impl Voice {
             flags: Map::new(),
             now: LocalTime::default(),
             special_tokens: SpecialTokens::default(),
+            eyes: None,
             context: None,
         }
     }
@@ -103,7 +109,7 @@ impl Voice {
         let rendered = Rendered::heard(text.to_owned());
         let mut tokens: Vec<u32> = self.leading()?.into_iter().collect();
         tokens.extend(self.encode(&rendered, 0, special_tokens)?);
-        Ok(Prompt { text: rendered.text, tokens })
+        Ok(Prompt { text: rendered.text, tokens, images: Vec::new() })
     }
 
     /// The tokens of a rendered text from a place on.
@@ -140,25 +146,44 @@ impl Voice {
 
     /// The same, where the model may call tools: a list of their descriptions, or null.
     pub fn chat_with_tools(&self, messages: &[Value], tools: &Value) -> Result<Prompt> {
-        self.tokens_of(self.chat_text(messages, tools)?)
+        self.chat_showing(messages, tools, &[], "")
     }
 
-    /// The same, where the assistant's turn has begun with a text already, from which the answer goes on.
-    pub fn chat_begun(&self, messages: &[Value], tools: &Value, begun: &str) -> Result<Prompt> {
-        let mut rendered = self.chat_text(messages, tools)?;
-        let from = rendered.text.len();
-        rendered.text.push_str(begun);
-        rendered.heard.push(from..rendered.text.len());
-        self.tokens_of(rendered)
+    /// The same, where messages show images, as many as have their places in the contents of messages, in order; and where the
+    /// assistant's turn may have begun with a text already, from which the answer goes on.
+    pub fn chat_showing(
+        &self,
+        messages: &[Value],
+        tools: &Value,
+        images: &[Image],
+        begun: &str,
+    ) -> Result<Prompt> {
+        let mut rendered = self.chat_text(messages, tools, images.len())?;
+        if !begun.is_empty() {
+            let from = rendered.text.len();
+            rendered.text.push_str(begun);
+            rendered.heard.push(from..rendered.text.len());
+        }
+        self.tokens_of(rendered, images)
     }
 
-    /// The same as text. Without a template: every message with a line end behind it.
-    pub(crate) fn chat_text(&self, messages: &[Value], tools: &Value) -> Result<Rendered> {
+    /// The same as text, with the marks of so many images. Without a template: every message with a line end behind it.
+    pub(crate) fn chat_text(&self, messages: &[Value], tools: &Value, images: usize) -> Result<Rendered> {
+        let eyes = match (images, &self.eyes) {
+            (0, _) => None,
+            (_, None) => return Err(SeeError::Blind.into()),
+            (_, Some(eyes)) => Some(eyes),
+        };
         match &self.template {
             Some(template) => {
                 let input = RenderInput { tools: tools.clone(), ..self.input(messages, true) };
-                Ok(template.render_heard(&input)?)
+                let rendered = template.render_heard(&input)?;
+                Ok(match eyes {
+                    Some(eyes) => eyes.place(rendered, &self.tokenizer, images)?,
+                    None => rendered,
+                })
             }
+            None if images > 0 => Err(SeeError::Places { images, places: 0 }.into()),
             None => {
                 let contents = messages.iter().filter_map(|message| message["content"].as_str());
                 Ok(Rendered::heard(contents.map(|content| format!("{content}\n")).collect()))
@@ -167,14 +192,38 @@ impl Voice {
     }
 
     /// The tokens of a conversation's text. A template spells its own BOS.
-    pub(crate) fn tokens_of(&self, rendered: Rendered) -> Result<Prompt> {
+    pub(crate) fn tokens_of(&self, rendered: Rendered, images: &[Image]) -> Result<Prompt> {
         match self.template {
             None => self.alone(&rendered.text, self.special_tokens),
             Some(_) => {
-                let tokens = self.encode(&rendered, 0, self.special_tokens)?;
-                Ok(Prompt { text: rendered.text, tokens })
+                let (tokens, images) = self.encode_showing(&rendered, 0, images, 0)?;
+                Ok(Prompt { text: rendered.text, tokens, images })
             }
         }
+    }
+
+    /// The tokens of a rendered text from a place on, with marks for the rows of the images there, whose places are counted
+    /// from `first` on.
+    pub(crate) fn encode_showing(
+        &self,
+        rendered: &Rendered,
+        from: usize,
+        images: &[Image],
+        first: usize,
+    ) -> Result<(Vec<u32>, Vec<Shown>)> {
+        let Some(eyes) = self.eyes.as_ref().filter(|_| !images.is_empty()) else {
+            return Ok((self.encode(rendered, from, self.special_tokens)?, Vec::new()));
+        };
+        let tokens = match self.special_tokens {
+            SpecialTokens::Text => self.encode(rendered, from, SpecialTokens::Text)?,
+            // Whatever else messages may spell: an image is what is shown.
+            SpecialTokens::Parse => {
+                let heard = eyes.spelled_marks(rendered, &self.tokenizer);
+                let rendered = Rendered { text: rendered.text.clone(), heard };
+                self.encode(&rendered, from, SpecialTokens::Text)?
+            }
+        };
+        Ok(eyes.fill(&tokens, images, first)?)
     }
 
     fn input(&self, messages: &[Value], add_generation_prompt: bool) -> RenderInput {

@@ -7,6 +7,7 @@ use crate::constrain::Constraint;
 use crate::drive::{Outcome, Turn, drive};
 use crate::generate::{Answer, FinishReason, GenerateOptions};
 use crate::generation::{Generation, Step};
+use crate::seeing::PromptRef;
 use crate::tokenizer::Tokenizer;
 use crate::{Decoder, LlmError, Result};
 use pteron_runtime::{Error, RunControl};
@@ -45,14 +46,16 @@ impl Writing {
     ///
     /// # Errors
     /// As [`generate`](crate::generate()).
-    pub fn begin(
+    pub fn begin<'p>(
         decoder: &mut Decoder,
         tokenizer: Option<&Tokenizer>,
-        prompt: &[u32],
+        prompt: impl Into<PromptRef<'p>>,
         options: &GenerateOptions,
         constraint: Option<Constraint>,
     ) -> Result<Writing> {
-        let mut generation = Generation::new(decoder.model(), tokenizer, prompt, decoder.context(), options)?;
+        let prompt = prompt.into();
+        let mut generation =
+            Generation::new(decoder.model(), tokenizer, prompt.tokens, decoder.context(), options)?;
         if let Some(constraint) = constraint {
             generation = generation.constrained(constraint)?;
         }
@@ -68,7 +71,7 @@ impl Writing {
     /// When a run fails, or no token can be chosen.
     pub fn step(mut self, decoder: &mut Decoder, control: &RunControl) -> Result<Written> {
         let unread = self.generation.history().get(decoder.tokens().len()..).unwrap_or_default();
-        let (tokens, length) = (unread[..unread.len().min(CHUNK)].to_vec(), unread.len());
+        let (tokens, length) = (unread[..decoder.portion(unread, CHUNK)].to_vec(), unread.len());
         let generation = &mut self.generation;
         let turn = Turn { decoder, generation, siblings: &mut [], tokens: &tokens, length, control };
         let step = match drive(vec![turn]).pop() {

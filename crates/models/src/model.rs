@@ -173,9 +173,7 @@ impl Model {
             let logits = architecture.build(&mut net)?;
             methods.push((FORWARD, net.finish(logits)?));
         }
-        // What is seen goes to the session's cache, beside what is read.
-        let sees = options.kv == KvCache::OffGraph && architecture.most_rows() <= options.chunk;
-        for part in architecture.beside().into_iter().filter(|_| sees) {
+        for part in architecture.beside(&options) {
             let own = ModelOptions {
                 position: Position::Number,
                 logits: Logits::Last,

@@ -16,6 +16,7 @@ use pteron_llm::{Answer, Conversation, Voice, WhenFull};
 use pteron_runtime::RunControl;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How a conversation begins.
 ///
@@ -156,16 +157,23 @@ impl Model {
         let name = options.name.as_deref().unwrap_or(self.name());
         let begun = Conversation::new(decoder, voice, system, options.when_full).with(name);
         let begun = begun.with_tools(options.tools);
-        let conversation = history
-            .into_iter()
-            .fold(begun, |before, (asker, asked, answer)| before.after(asker, asked, answer));
+        let conversation = history.into_iter().try_fold(begun, |before, (asker, asked, answer)| {
+            let after = before.after(asker, asked.content(), answer.content());
+            if asked.images().is_empty() {
+                return Ok(after);
+            }
+            if !self.sees() {
+                return Err(self.is_blind());
+            }
+            Ok(after.showing(asked.images())?)
+        })?;
         let (speculate, stop) = (answering.speculate.clone(), Cancel::default());
         Ok(Chat { model: self.clone(), conversation, answering, speculate, seed, stop })
     }
 }
 
-/// What the model is told first, and turns that were held before.
-type Before = (Option<String>, Vec<(Asker, String, String)>);
+/// What the model is told first, and turns that were held before: a question and its answer.
+type Before = (Option<String>, Vec<(Asker, Message, Message)>);
 
 fn split(mut system: Option<String>, history: Vec<Message>) -> Result<Before> {
     let mut turns = Vec::new();
@@ -185,7 +193,14 @@ fn split(mut system: Option<String>, history: Vec<Message>) -> Result<Before> {
         };
         let answer = messages.next().filter(|answer| answer.role() == "assistant");
         let answer = answer.ok_or_else(|| Error::invalid("the history has a message that nobody answers"))?;
-        turns.push((asker, asked.content().to_owned(), answer.content().to_owned()));
+        let texts = |message: &Message| {
+            let parts = message.as_json()["content"].as_array();
+            parts.map_or(1, |parts| parts.iter().filter(|part| part["type"] == "text").count())
+        };
+        if texts(&asked) > 1 {
+            return Err(Error::invalid("a message of the history has several texts among its images"));
+        }
+        turns.push((asker, asked, answer));
     }
     Ok((system, turns))
 }
@@ -243,6 +258,40 @@ impl Chat {
         self.turn((Asker::User, text), options, seed, listener)
     }
 
+    /// Shows an image with the next question: the bytes of a PNG or JPEG file. Several are shown in their order. It is looked at
+    /// when that question is asked.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = pteron::tiny::talking(folder.path())?;
+    /// # let model = pteron::Model::open(path.as_path(), Default::default())?;
+    /// # let photo = pteron::tiny::image(8, 8);
+    /// let mut chat = model.chat(Default::default())?;
+    /// if model.sees() {
+    ///     chat.show(photo)?;
+    ///     chat.send("What is that?", |piece: &str| print!("{piece}"))?;
+    /// } else {
+    ///     assert!(matches!(chat.show(photo), Err(pteron::Error::Unsupported(_))));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is no image, or the model does not see; nothing is shown then.
+    pub fn show(&mut self, image: impl Into<Arc<[u8]>>) -> Result<()> {
+        if !self.model.sees() {
+            return Err(self.model.is_blind());
+        }
+        Ok(self.conversation.show(image.into())?)
+    }
+
+    /// Shows what the last question showed with the next one too, unless that shows something already: for a question that is
+    /// asked in place of the last one.
+    #[doc(hidden)]
+    pub fn show_again(&mut self) {
+        self.conversation.show_again();
+    }
+
     /// Gives the model what a tool has found that it called in its last answer.
     ///
     /// ```
@@ -282,12 +331,14 @@ impl Chat {
     /// # Errors
     /// As [`Chat::send`]; the last turn is then taken back.
     pub fn regenerate<F: Flow>(&mut self, listener: impl FnMut(&str) -> F) -> Result<Option<Answer>> {
-        let Some(asker) = self.conversation.turns().last().map(|turn| turn.asker) else { return Ok(None) };
-        let Some(asked) = self.conversation.undo() else { return Ok(None) };
+        let Some(last) = self.conversation.take_back() else { return Ok(None) };
+        let waiting = self.conversation.show_instead(last.images);
         // The same seed would give the same answer.
         self.seed = self.seed.wrapping_add(1);
         let options = self.answering.clone();
-        self.turn((asker, &asked), &options, self.seed, listener).map(Some)
+        let answer = self.turn((last.asker, &last.user), &options, self.seed, listener);
+        self.conversation.show_instead(waiting);
+        answer.map(Some)
     }
 
     fn turn<F: Flow>(
@@ -354,6 +405,7 @@ impl Chat {
                 Asker::User => Message::user(&turn.user),
                 Asker::Tool => Message::tool(&turn.user),
             };
+            let asked = asked.showing(turn.images.iter().map(|image| image.file().clone()));
             [asked, Message::assistant(&turn.answer)]
         });
         system.into_iter().chain(turns).collect()

@@ -4,8 +4,8 @@ use crate::form::WrongForm;
 #[cfg(feature = "registry")]
 use pteron_checkpoint::CheckpointError;
 use pteron_format::FormatError;
-use pteron_llm::LlmError;
 use pteron_llm::conversation::StoreError;
+use pteron_llm::{LlmError, SeeError};
 use pteron_speech::SpeechError;
 use std::error::Error as StdError;
 use std::fmt;
@@ -120,6 +120,9 @@ pub enum Lack {
     /// It helps other models, and says nothing itself.
     #[error("it is no model to talk to")]
     Speaker,
+    /// It does not see images.
+    #[error("it does not see images")]
+    Eyes,
     /// It is no speech model.
     #[error("it is no speech model")]
     Speech,
@@ -325,6 +328,8 @@ impl From<LlmError> for Error {
             &(LlmError::PromptTooLong { tokens, context } | LlmError::ContextFull { tokens, context }) => {
                 return Error::ContextFull { tokens, context, reason: Reason::of(error) };
             }
+            LlmError::See(SeeError::Blind | SeeError::Rows { .. } | SeeError::Marks) => Error::Unsupported,
+            LlmError::See(SeeError::Places { .. }) => Error::Unsupported,
             LlmError::NotALanguageModel { .. } | LlmError::Output { .. } | LlmError::DrawsItself { .. } => {
                 Error::Unsupported
             }
@@ -353,6 +358,9 @@ impl From<StoreError> for Error {
         let kind = match &error {
             StoreError::Io { source, .. } if source.kind() == ErrorKind::NotFound => Error::NotFound,
             StoreError::Io { .. } | StoreError::Occupied { .. } => Error::Storage,
+            StoreError::Image { problem, .. } if matches!(**problem, LlmError::See(SeeError::Blind)) => {
+                Error::Unsupported
+            }
             _ => Error::Damaged,
         };
         kind(Reason::of(error))

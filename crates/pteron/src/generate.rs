@@ -173,6 +173,14 @@ pub enum Prompt {
     Messages(Messages),
     /// Tokens.
     Tokens(Vec<u32>),
+    /// What [`Model::tokens`] gave: tokens, and the images that some of them stand for.
+    Ready(pteron_llm::Prompt),
+}
+
+impl From<pteron_llm::Prompt> for Prompt {
+    fn from(prompt: pteron_llm::Prompt) -> Prompt {
+        Prompt::Ready(prompt)
+    }
 }
 
 impl From<&str> for Prompt {
@@ -243,13 +251,13 @@ impl Model {
     /// # Errors
     /// When the prompt does not fit the context or the model, an option makes no sense, or a run fails.
     pub fn generate(&self, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Result<Vec<Answer>> {
-        let tokens = self.tokens(prompt, options)?.tokens;
+        let prompt = self.tokens(prompt, options)?;
         let resolved = options.resolved(self);
         let constraint = options.constraint(self)?;
         let answers = options.answers.unwrap_or(1);
         let all = match self.language().draws_itself() {
-            true => self.answers_in_turn(&tokens, resolved, answers)?,
-            false => self.answers_together(tokens, &resolved, constraint.as_ref(), answers)?,
+            true => self.answers_in_turn(&prompt, resolved, answers)?,
+            false => self.answers_together(prompt, &resolved, constraint.as_ref(), answers)?,
         };
         Ok(all.into_iter().map(|answer| self.timed(answer)).collect())
     }
@@ -257,7 +265,7 @@ impl Model {
     /// Answers of a program that draws its tokens itself, one after the other in one session.
     fn answers_in_turn(
         &self,
-        prompt: &[u32],
+        prompt: &pteron_llm::Prompt,
         mut options: pteron_llm::GenerateOptions,
         answers: usize,
     ) -> Result<Vec<Answer>> {
@@ -274,7 +282,7 @@ impl Model {
     /// Answers by a scheduler on this thread: the prompt is read once, and they are written at the same time.
     fn answers_together(
         &self,
-        prompt: Vec<u32>,
+        prompt: pteron_llm::Prompt,
         options: &pteron_llm::GenerateOptions,
         constraint: Option<&Constraint>,
         answers: usize,
@@ -294,7 +302,8 @@ impl Model {
                 seed: options.seed.wrapping_add(first as u64),
                 ..options.clone()
             };
-            let mut request = Request::new(prompt.clone(), own);
+            let mut request = Request::new(prompt.tokens.clone(), own);
+            request.images.clone_from(&prompt.images);
             request.answers = (answers - first).min(MOST_TOGETHER);
             request.constraint = constraint.cloned();
             let sender = sender.clone();
@@ -340,20 +349,20 @@ impl Model {
         cancel: &Cancel,
         mut listener: impl FnMut(&str) -> F,
     ) -> Result<Answer> {
-        let tokens = self.tokens(prompt, options)?.tokens;
+        let prompt = self.tokens(prompt, options)?;
         let resolved = options.resolved(self);
         let constraint = options.constraint(self)?;
         let mut decoder = self.decoder(resolved.seed)?;
         decoder.set_speculator(options.speculate.speculator(self)?);
         let show = &mut |piece: &str| listener(piece).flow();
         let control = RunControl { cancel: Some(cancel.flag()), ..RunControl::default() };
-        self.answer(&mut decoder, &tokens, &resolved, constraint, show, &control)
+        self.answer(&mut decoder, &prompt, &resolved, constraint, show, &control)
     }
 
     fn answer(
         &self,
         decoder: &mut Decoder,
-        prompt: &[u32],
+        prompt: &pteron_llm::Prompt,
         options: &pteron_llm::GenerateOptions,
         mut constraint: Option<Constraint>,
         show: &mut dyn FnMut(&str) -> ControlFlow<()>,
@@ -384,7 +393,8 @@ impl Model {
         let special_tokens = options.special_tokens.unwrap_or_default();
         let voice = || Ok::<_, Error>(Voice { special_tokens, ..self.voice()?.clone() });
         let messages = match prompt.into() {
-            Prompt::Tokens(tokens) => return Ok(pteron_llm::Prompt { text: String::new(), tokens }),
+            Prompt::Tokens(tokens) => return Ok(pteron_llm::Prompt { tokens, ..Default::default() }),
+            Prompt::Ready(prompt) => return Ok(prompt),
             Prompt::Raw(text) => {
                 return Ok(voice()?.alone(&text, options.special_tokens.unwrap_or(SpecialTokens::Parse))?);
             }
@@ -398,7 +408,11 @@ impl Model {
         if voice.template.is_none() {
             return Err(Error::lacks(self.name(), Lack::Template));
         }
-        Ok(voice.chat_with_tools(&messages.values(), &messages.tools)?)
+        let images = match messages.images() {
+            files if files.is_empty() => Vec::new(),
+            files => voice.eyes.as_ref().ok_or_else(|| self.is_blind())?.images(files)?,
+        };
+        Ok(voice.chat_showing(&messages.values(), &messages.tools, &images, "")?)
     }
 
     /// The same answer, with what loading took.

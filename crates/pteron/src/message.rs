@@ -1,8 +1,9 @@
 //! Messages as apps write them, and as JSON that programs send over a network.
 
 use crate::error::{Error, Result};
-use pteron_llm::{read_message, read_messages};
+use pteron_llm::{ReadMessage, read_message, read_messages};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A message: who says what, and whatever else a chat template knows.
 ///
@@ -13,7 +14,11 @@ use serde_json::{Value, json};
 /// assert_eq!((messages[1].role(), messages[1].content()), ("user", "Hello"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message(Value);
+pub struct Message {
+    json: Value,
+    /// The files of the images that its content has places for, in order.
+    images: Vec<Arc<[u8]>>,
+}
 
 impl Message {
     /// What the model is told before the conversation.
@@ -53,7 +58,7 @@ impl Message {
     }
 
     fn of(role: &str, content: String) -> Message {
-        Message(json!({"role": role, "content": content}))
+        Message { json: json!({"role": role, "content": content}), images: Vec::new() }
     }
 
     /// One message as JSON: an object with `role` and `content`, and with `tool_calls` where an assistant has made some.
@@ -71,7 +76,44 @@ impl Message {
     /// # Errors
     /// When it is none.
     pub fn from_json(message: Value) -> Result<Message> {
-        read_message(message).map(Message).map_err(Error::invalid)
+        read_message(message).map(Message::from).map_err(Error::invalid)
+    }
+
+    /// The same with images before what it says: the bytes of PNG or JPEG files. Only models that [see](crate::Model::sees) take
+    /// them.
+    ///
+    /// ```
+    /// # let photo = pteron::tiny::image(8, 8);
+    /// let message = pteron::Message::user("What is that?").showing([photo]);
+    /// assert_eq!((message.content(), message.images().len()), ("What is that?", 1));
+    /// ```
+    #[must_use]
+    pub fn showing(mut self, images: impl IntoIterator<Item = impl Into<Arc<[u8]>>>) -> Message {
+        let images: Vec<Arc<[u8]>> = images.into_iter().map(Into::into).collect();
+        if images.is_empty() {
+            return self;
+        }
+        let content = self.json["content"].take();
+        let text = content.as_str().is_none_or(|text| !text.is_empty());
+        let before = match content {
+            Value::Array(parts) => parts,
+            text_alone if text => vec![json!({"type": "text", "text": text_alone})],
+            _ => Vec::new(),
+        };
+        let places = images.iter().map(|_| json!({"type": "image"}));
+        self.json["content"] = places.chain(before).collect();
+        // What was shown before stands behind what is put first.
+        self.images.splice(0..0, images);
+        self
+    }
+
+    /// The files of the images that it shows, in order.
+    ///
+    /// ```
+    /// assert!(pteron::Message::user("Hello").images().is_empty());
+    /// ```
+    pub fn images(&self) -> &[Arc<[u8]>] {
+        &self.images
     }
 
     /// Who says it: `system`, `developer`, `user`, `assistant` or `tool`.
@@ -80,26 +122,39 @@ impl Message {
     /// assert_eq!(pteron::Message::user("Hello").role(), "user");
     /// ```
     pub fn role(&self) -> &str {
-        self.0["role"].as_str().unwrap_or_default()
+        self.json["role"].as_str().unwrap_or_default()
     }
 
-    /// What is said; empty where it is no single text.
+    /// What is said, beside what is shown; empty where it is no single text.
     ///
     /// ```
     /// assert_eq!(pteron::Message::user("Hello").content(), "Hello");
     /// ```
     pub fn content(&self) -> &str {
-        self.0["content"].as_str().unwrap_or_default()
+        match &self.json["content"] {
+            Value::Array(parts) => {
+                let mut texts = parts.iter().filter_map(|part| part["text"].as_str());
+                texts.next().filter(|_| texts.next().is_none()).unwrap_or_default()
+            }
+            content => content.as_str().unwrap_or_default(),
+        }
     }
 
-    /// The message as JSON.
+    /// The message as JSON; an image is a part of its content without the file.
     ///
     /// ```
     /// let message = pteron::Message::user("Hello");
     /// assert_eq!(message.as_json(), &serde_json::json!({"role": "user", "content": "Hello"}));
     /// ```
     pub fn as_json(&self) -> &Value {
-        &self.0
+        &self.json
+    }
+}
+
+impl From<ReadMessage> for Message {
+    fn from(read: ReadMessage) -> Message {
+        let images = read.images.into_iter().map(Into::into).collect();
+        Message { json: read.message, images }
     }
 }
 
@@ -139,7 +194,12 @@ impl Messages {
     }
 
     pub(crate) fn values(&self) -> Vec<Value> {
-        self.messages.iter().map(|message| message.0.clone()).collect()
+        self.messages.iter().map(|message| message.json.clone()).collect()
+    }
+
+    /// The files of all images, in order.
+    pub(crate) fn images(&self) -> Vec<Arc<[u8]>> {
+        self.messages.iter().flat_map(|message| message.images.iter().cloned()).collect()
     }
 }
 
@@ -176,7 +236,7 @@ fn conversation(value: Value) -> Result<Messages, String> {
         _ => return Err("it is neither a list of messages nor an object with `messages`".to_owned()),
     };
     check_tools(&tools)?;
-    let messages = read_messages(messages)?.into_iter().map(Message).collect();
+    let messages = read_messages(messages)?.into_iter().map(Message::from).collect();
     Ok(Messages { messages, tools })
 }
 
@@ -218,7 +278,8 @@ mod tests {
             (json!([{"role": "<|im_start|>", "content": "a"}]), "nobody has the role \"<|im_start|>\""),
             (json!([{"role": "user"}]), "no `content`"),
             (json!([{"role": "user", "content": 3}]), "neither a text nor"),
-            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "only texts are read"),
+            (json!([{"role": "user", "content": [{"type": "image_url"}]}]), "no `url`"),
+            (json!([{"role": "user", "content": [{"type": "video"}]}]), "only texts and images are read"),
             (json!([{"role": "user", "content": "a", "tool_calls": []}]), "only an assistant"),
             (json!([{"role": "assistant", "tool_calls": [{}]}]), "no `function`"),
             (

@@ -7,7 +7,7 @@ use crate::machine::size;
 use crate::options::{OpenOptions, Source};
 use crate::progress::Event;
 use crate::requirements;
-use pteron_llm::{Clock, Decoder, DecoderOptions, LanguageModel, Suggested, Voice};
+use pteron_llm::{Clock, Decoder, DecoderOptions, Eyes, LanguageModel, Suggested, Voice};
 use pteron_runtime::backend::MemoryReport;
 use pteron_runtime::{Options, Precision, Program};
 use std::fmt;
@@ -132,6 +132,25 @@ impl Model {
         self.0.voice.as_ref().ok_or_else(|| Error::lacks(self.name(), Lack::Tokenizer))
     }
 
+    /// Whether it sees images: those that [`Message::showing`](crate::Message::showing) and [`Chat::show`](crate::Chat::show) give
+    /// it.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = pteron::tiny::talking(folder.path())?;
+    /// let model = pteron::Model::open(path.as_path(), Default::default())?;
+    /// assert!(!model.sees());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sees(&self) -> bool {
+        self.0.voice.as_ref().is_some_and(|voice| voice.eyes.is_some())
+    }
+
+    /// What an image is refused with that it does not see.
+    pub(crate) fn is_blind(&self) -> Error {
+        Error::lacks(self.name(), Lack::Eyes)
+    }
+
     /// A text in caches of its own, to read tokens and look at scores.
     ///
     /// ```
@@ -204,9 +223,12 @@ fn load(found: &Located, options: &OpenOptions, runtime: &Options) -> Result<Mod
     options.progress.tell(Event::Loading);
     let given = options.tokenizer.as_deref().map(carried::tokenizer).transpose()?;
     let pte = found.pte().map_err(Trouble::Reading)?;
-    let (voice, suggested) = carried::voice(&pte, given).map_err(Trouble::Reading)?;
+    let (mut voice, suggested) = carried::voice(&pte, given).map_err(Trouble::Reading)?;
     let program = found.load(runtime).map_err(Trouble::reading)?;
     let language = LanguageModel::new(program)?;
+    if let Some(voice) = &mut voice {
+        voice.eyes = Eyes::inside(&pte, &language).map_err(Trouble::reading)?;
+    }
     let suggested = if language.draws_itself() { suggested.for_drawing_programs() } else { suggested };
     let held = language.program().memory();
     let held = held.mapped_bytes + held.packed_bytes + held.state_bytes;

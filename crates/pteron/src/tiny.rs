@@ -239,6 +239,40 @@ fn speech_weights() -> Vec<u8> {
     file
 }
 
+/// An image file (PNG, grey) of so many pixels, each with a number of its own.
+pub fn image(width: u32, height: u32) -> Vec<u8> {
+    let row = |y: u32| std::iter::once(0).chain((0..width).map(move |x| (y * width + x) as u8));
+    let pixels: Vec<u8> = (0..height).flat_map(row).collect();
+    // Blocks that are stored as they are.
+    let mut packed = vec![0x78, 0x01];
+    let blocks = pixels.chunks(0xffff);
+    let last = blocks.len() - 1;
+    for (number, block) in blocks.enumerate() {
+        let length = block.len() as u16;
+        packed.push(u8::from(number == last));
+        packed.extend(length.to_le_bytes());
+        packed.extend((!length).to_le_bytes());
+        packed.extend(block);
+    }
+    let (low, high) = pixels.iter().fold((1u32, 0u32), |(low, high), &byte| {
+        let low = (low + u32::from(byte)) % 65_521;
+        (low, (high + low) % 65_521)
+    });
+    packed.extend((high << 16 | low).to_be_bytes());
+    let header = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    for (kind, data) in [(b"IHDR", &header), (b"IDAT", &packed), (b"IEND", &Vec::new())] {
+        let named = [kind.as_slice(), data].concat();
+        let sum = named.iter().fold(u32::MAX, |sum, &byte| {
+            (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg()))
+        });
+        file.extend((data.len() as u32).to_be_bytes());
+        file.extend(named);
+        file.extend((!sum).to_be_bytes());
+    }
+    file
+}
+
 /// A sound file (WAV, 16,000 samples a second) of so many seconds, which is not silent.
 pub fn sound(seconds: f64) -> Vec<u8> {
     let count = (16_000.0 * seconds) as u32;

@@ -104,23 +104,39 @@ fn text_of(content: &Value) -> Option<String> {
 /// What users say, and what tools gave, which are messages of their own.
 fn user_blocks(blocks: &[Value], messages: &mut Vec<Value>) -> Result<(), ApiError> {
     let wrong = |message: &str| ApiError::parameter("messages", message);
-    let mut texts = Vec::new();
+    let mut parts = Vec::new();
     for block in blocks {
         match block.get("type").and_then(Value::as_str).unwrap_or_default() {
-            "text" => texts.push(block.get("text").and_then(Value::as_str).unwrap_or_default()),
+            "text" => {
+                let text = block.get("text").and_then(Value::as_str).unwrap_or_default();
+                parts.push(json!({"type": "text", "text": text}));
+            }
+            "image" => parts.push(image(block)?),
             "tool_result" => {
                 let content = block.get("content").map_or(Some(String::new()), text_of);
                 let content = content.ok_or_else(|| wrong("only texts of tools are read"))?;
                 let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
                 messages.push(json!({"role": "tool", "tool_call_id": id, "content": content}));
             }
-            _ => return Err(wrong("only texts and what tools gave are read")),
+            _ => return Err(wrong("only texts, images and what tools gave are read")),
         }
     }
-    if !texts.is_empty() {
-        messages.push(json!({"role": "user", "content": texts.join("\n")}));
+    if !parts.is_empty() {
+        messages.push(json!({"role": "user", "content": parts}));
     }
     Ok(())
+}
+
+/// An image as chats have it.
+fn image(block: &Value) -> Result<Value, ApiError> {
+    let source = |name: &str| block.get("source").and_then(|source| source.get(name)).and_then(Value::as_str);
+    match (source("type"), source("media_type"), source("data")) {
+        (Some("base64"), kind, Some(data)) => Ok(chat::image(kind.unwrap_or("image/png"), data)),
+        _ => {
+            let message = "an image has a `source` of type base64 with its `data`: nothing is fetched";
+            Err(ApiError::parameter("messages", message))
+        }
+    }
 }
 
 /// What the model said, thought and called.

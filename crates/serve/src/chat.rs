@@ -7,7 +7,7 @@ use crate::models::Model;
 use crate::schema::closed;
 use pteron_llm::constrain::Constraint;
 use pteron_llm::tools::{Reader, ToolChoice, ToolForm, call_schema, marks};
-use pteron_llm::{Prompt, Voice, read_messages};
+use pteron_llm::{LlmError, Prompt, ReadMessage, SeeError, Voice, read_messages};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,7 @@ pub(crate) fn read(mut fields: Fields, model: Arc<Model>, longest: Duration) -> 
     asked.request.marks = ids.filter(special).collect();
     asked.reader = Some(Reader::new(form, &tools.all).behind(&prompt.text));
     asked.request.prompt = prompt.tokens;
+    asked.request.images = prompt.images;
     Ok(asked)
 }
 
@@ -66,15 +67,32 @@ pub(crate) fn prompt(
         );
     };
     let is_begun = take_prefix(&mut messages);
-    let mut messages = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
+    let read = read_messages(messages).map_err(|wrong| ApiError::parameter("messages", wrong))?;
+    let mut messages: Vec<Value> = Vec::with_capacity(read.len());
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    for ReadMessage { message, mut images } in read {
+        messages.push(message);
+        files.append(&mut images);
+    }
     let flags = fields.object("chat_template_kwargs")?.unwrap_or_default();
     let mut voice = Voice { context, ..model.voice.at_present() };
     voice.flags.extend(flags);
-    let prompt = match messages.pop_if(|_| is_begun) {
-        Some(last) => voice.chat_begun(&messages, tools, &begun(&messages, &last)?),
-        None => voice.chat_with_tools(&messages, tools),
+    let begun = match messages.pop_if(|_| is_begun) {
+        Some(last) => begun(&messages, &last)?,
+        None => String::new(),
     };
+    let images = match (files.len(), &voice.eyes) {
+        (0, _) => Ok(Vec::new()),
+        (_, Some(eyes)) => eyes.images(files),
+        (_, None) => Err(LlmError::from(SeeError::Blind)),
+    };
+    let prompt = images.and_then(|images| voice.chat_showing(&messages, tools, &images, &begun));
     prompt.map_err(|error| ApiError::from(error).of_prompt("messages"))
+}
+
+/// An image of other interfaces, in base64, as a part of a content.
+pub(crate) fn image(kind: &str, data: &str) -> Value {
+    json!({"type": "image_url", "image_url": {"url": format!("data:{kind};base64,{data}")}})
 }
 
 /// Whether the answer has begun with the last message: where it is the assistant's and marked as a `prefix`, of which

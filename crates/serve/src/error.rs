@@ -2,7 +2,7 @@
 //! a code.
 
 use hyper::StatusCode;
-use pteron_llm::{LlmError, Refused};
+use pteron_llm::{LlmError, Refused, SeeError};
 use serde_json::{Value, json};
 
 const TOO_LONG: &str = "context_length_exceeded";
@@ -56,9 +56,9 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, message).at("model").code("model_not_found")
     }
 
-    /// The same, where what is too long is the prompt of that name.
+    /// The same, where what is wrong is in the prompt of that name.
     pub(crate) fn of_prompt(self, name: &str) -> ApiError {
-        if self.code == Some(TOO_LONG) { self.at(name) } else { self }
+        if self.code.is_some() { self.at(name) } else { self }
     }
 
     /// Something of ours went wrong.
@@ -97,6 +97,9 @@ impl From<LlmError> for ApiError {
             | LlmError::ContextFull { .. }
             | LlmError::TooLarge { .. } => ApiError::invalid(message).code(TOO_LONG),
             LlmError::Answers { .. } => ApiError::parameter("n", message),
+            LlmError::See(SeeError::Rows { .. } | SeeError::Torn { .. }) => ApiError::internal(message),
+            LlmError::See(SeeError::Blind) => ApiError::invalid(message).code("unsupported_parameter"),
+            LlmError::See(_) => ApiError::invalid(message).code("invalid_value"),
             LlmError::DrawsItself { .. } => ApiError::invalid(message).code("unsupported_parameter"),
             LlmError::EmptyPrompt
             | LlmError::UnknownToken { .. }

@@ -23,8 +23,8 @@ pub(crate) fn resized(picture: &Picture, width: usize, height: usize, filter: Fi
     if filter == Filter::Nearest {
         return nearest(picture, width, height);
     }
-    // Rows come first where the image grows in width and shrinks in height.
-    let rows_first = width > columns && height < rows;
+    // Rows come first where the image loses more than twice as many of them as of columns; the order shows in the last bits.
+    let rows_first = height < rows && (rows - height) + 2 * width > 2 * columns;
     let mut rgb = picture.rgb().to_vec();
     if rows_first {
         rgb = high(&rgb, columns, (rows, height), filter);

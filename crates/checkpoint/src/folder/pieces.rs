@@ -8,7 +8,7 @@ use pteron_models::architectures::{Place, Rows};
 use pteron_models::{Packing, Part};
 
 /// A weight in pieces of what is stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pieces {
     /// Parts, such as experts, and whether each has a tensor.
     parts: usize,
@@ -17,8 +17,8 @@ pub(super) struct Pieces {
     rows: usize,
     /// Features of a row, where it is a matrix.
     columns: Option<usize>,
-    /// Values of a feature, where it has several: the taps of a convolution along one axis, or along two.
-    taps: Option<(usize, Option<usize>)>,
+    /// Values of a feature along one to three axes, where it has several: the taps of a convolution.
+    taps: Vec<usize>,
     /// Which rows those are.
     of: Option<Rows>,
     transposed: bool,
@@ -40,15 +40,12 @@ impl Pieces {
     pub(super) fn new(place: &Place, shape: &[usize]) -> Option<Pieces> {
         let is_plain = place.parts <= 1 && place.rows.is_none() && !place.transposed;
         let (all, columns, taps) = match shape {
-            [] => (1, None, None),
-            [size] => (*size, None, None),
-            [rows, columns] => (*rows, Some(*columns), None),
-            [rows, features, taps] if is_plain => {
-                (*rows, Some(features.checked_mul(*taps)?), Some((*taps, None)))
-            }
-            [rows, features, high, wide] if is_plain => {
-                let columns = features.checked_mul(*high)?.checked_mul(*wide)?;
-                (*rows, Some(columns), Some((*high, Some(*wide))))
+            [] => (1, None, &[][..]),
+            [size] => (*size, None, &[][..]),
+            [rows, columns] => (*rows, Some(*columns), &[][..]),
+            [rows, features, taps @ ..] if is_plain && taps.len() <= 3 => {
+                let columns = taps.iter().try_fold(*features, |all, &along| all.checked_mul(along))?;
+                (*rows, Some(columns), taps)
             }
             _ => return None,
         };
@@ -70,7 +67,8 @@ impl Pieces {
         if !of.is_none_or(fits) {
             return None;
         }
-        Some(Pieces { parts, apart: place.is_apart(), rows, columns, taps, of, transposed: place.transposed })
+        let (apart, transposed, taps) = (place.is_apart(), place.transposed, taps.to_vec());
+        Some(Pieces { parts, apart, rows, columns, taps, of, transposed })
     }
 
     /// Rows that a part has in the files.
@@ -81,15 +79,12 @@ impl Pieces {
     /// The shape of a tensor in the files.
     pub(super) fn stored_shape(&self) -> Vec<usize> {
         let rows = self.stored_rows();
-        let mut shape = match (self.columns, self.taps, self.transposed) {
-            (None, ..) => vec![rows],
-            (Some(columns), Some((taps, None)), _) => vec![rows, columns / taps.max(1), taps],
-            (Some(columns), Some((high, Some(wide))), _) => {
-                vec![rows, columns / (high * wide).max(1), high, wide]
-            }
-            (Some(columns), None, false) => vec![rows, columns],
-            (Some(columns), None, true) => vec![columns, rows],
+        let mut shape = match (self.columns, self.transposed) {
+            (None, _) => vec![rows],
+            (Some(columns), false) => vec![rows, columns / self.taps.iter().product::<usize>().max(1)],
+            (Some(columns), true) => vec![columns, rows],
         };
+        shape.extend(&self.taps);
         if self.parts > 1 && !self.apart {
             shape.insert(0, self.parts);
         }
@@ -164,7 +159,7 @@ impl<'a> Selected<'a> {
         let bytes = packing.part(1, pieces.columns.unwrap_or(1), part);
         let bytes = bytes.map(|(dtype, sizes)| sizes.iter().product::<usize>() * dtype.size());
         let row_bytes = bytes.filter(|&bytes| bytes > 0 && part != Part::TensorScale && !pieces.takes_all());
-        Selected { out, pieces: *pieces, row_bytes, seen: 0 }
+        Selected { out, pieces: pieces.clone(), row_bytes, seen: 0 }
     }
 }
 
@@ -249,6 +244,13 @@ mod tests {
             ),
             // A convolution's taps.
             (place(1, None, false, "a"), vec![1, 2, 3], vec![1, 2, 3], (0..6).map(|at| (0, at)).collect()),
+            // Along three axes.
+            (
+                place(1, None, false, "a"),
+                vec![2, 1, 1, 2, 3],
+                vec![2, 1, 1, 2, 3],
+                (0..12).map(|at| (0, at)).collect(),
+            ),
             // Two parts in tensors of their own.
             (place(2, None, false, "a.{}"), vec![2, 2], vec![1, 2], vec![(0, 0), (0, 1), (1, 0), (1, 1)]),
         ];
@@ -267,6 +269,8 @@ mod tests {
         let of = Rows { first: 0, run: 2, stride: 4, of: 8 };
         assert!(Pieces::new(&place(1, Some(of), false, "a"), &[3, 4]).is_none());
         assert!(Pieces::new(&place(3, None, false, "a"), &[3, 2, 3]).is_none());
+        assert!(Pieces::new(&place(1, None, false, "a"), &[1, 1, 1, 1, 1, 1]).is_none());
+        assert!(Pieces::new(&place(1, None, false, "a"), &[1, usize::MAX, 2, 1, 1]).is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::home;
 use crate::output::{Output, complain};
 use crate::talk::choosing::Choosing;
 use crate::talk::editor::Editor;
+use crate::talk::images;
 use crate::talk::interrupt;
 use crate::talk::load::Loading;
 use crate::talk::orders::{self, Line, Order};
@@ -135,9 +136,11 @@ impl Talk {
             Order::Regenerate => self.say(Said::Again, out)?,
             Order::Edit if rest.is_empty() => complain("write the new question behind /edit\n"),
             Order::Edit => {
+                self.chat.show_again();
                 self.chat.undo();
                 self.say(Said::Text(rest), out)?;
             }
+            Order::Image => self.image(rest, out)?,
             Order::Fork => self.fork(rest),
             Order::Switch => match self.aside.remove(rest) {
                 Some(other) => {
@@ -178,6 +181,26 @@ impl Talk {
         if let Some(other) = other {
             let other = if other.is_empty() { "another model" } else { other.as_str() };
             complain(&format!("this conversation was held with {other}; {} goes on with it\n", self.model));
+        }
+        Ok(())
+    }
+
+    /// Shows an image with the question that is behind it, or with the next one.
+    fn image(&mut self, rest: &str, out: &mut Output) -> Result<(), Failure> {
+        let (file, question) = images::split(rest);
+        if file.is_empty() {
+            complain("write an image's file behind /image, PNG or JPEG\n");
+            return Ok(());
+        }
+        let path = Path::new(file);
+        let shown = images::read(path).and_then(|bytes| {
+            let shown = self.chat.show(bytes);
+            shown.map_err(|error| images::named(error, &[path]))
+        });
+        match shown {
+            Err(failure) => complain(&failure.render()),
+            Ok(()) if question.is_empty() => complain("it is shown with the next question\n"),
+            Ok(()) => self.say(Said::Text(question), out)?,
         }
         Ok(())
     }

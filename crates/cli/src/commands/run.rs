@@ -4,12 +4,14 @@ use crate::bench::machine;
 use crate::failure::{self, Failure, lack};
 use crate::output::{Json, Output, complain};
 use crate::talk::choosing::Choosing;
+use crate::talk::images;
 use crate::talk::interrupt;
 use crate::talk::load::Loading;
 use crate::talk::messages;
 use crate::talk::speculating::Speculating;
 use clap::ValueEnum;
 use pteron::{FinishReason, GenerateOptions, Lack, Message, Model, Prompt, Stats};
+use pteron_llm::Prompt as Tokens;
 use serde::Serialize;
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
@@ -31,6 +33,7 @@ const LONGEST_PROMPT: u64 = 64 << 20;
   git diff | pteron run --system \"Write a commit message for this change.\" -
   pteron run --json-schema person.json \"Invent a person.\"
   pteron run --messages conversation.json
+  pteron run --model google/gemma-3-4b-it --image photo.jpg \"What is that?\"
 
 Exit status: 0 answered; 1 no answer, or one that was cut off before its grammar or schema was complete; 2 bad usage;
 130 interrupted: what was said until then is shown.")]
@@ -48,6 +51,10 @@ pub(crate) struct Arguments {
     /// `tools`; roles are system, developer, user, assistant and tool
     #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "tokens", "system"])]
     messages: Option<PathBuf>,
+    /// Show the model this image, PNG or JPEG, before the prompt; several are shown in their order. The model must be one that
+    /// sees
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "tokens", "messages"])]
+    image: Vec<PathBuf>,
     /// Take the prompt as it is, without the chat template; BOS comes first if the tokenizer puts it there, and special
     /// tokens that it spells are such
     #[arg(long, conflicts_with = "tokens")]
@@ -113,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
             ControlFlow::Break(())
         }
     };
-    let answer = model.stream(Prompt::Tokens(prompt.clone()), &options, &cancel, show);
+    let answer = model.stream(prompt.clone(), &options, &cancel, show);
     if let Some(failure) = closed {
         return Err(failure);
     }
@@ -122,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<failure::An
     match arguments.json {
         true => {
             let report = Report {
-                prompt_tokens: &prompt,
+                prompt_tokens: &prompt.tokens,
                 tokens: &answer.tokens,
                 text: &answer.text,
                 finish_reason: answer.finish_reason,
@@ -169,7 +176,7 @@ impl Arguments {
         }
         match self.prompt.as_deref() {
             _ if !self.tokens.is_empty() => Ok(Prompt::Tokens(self.tokens.clone())),
-            Some(prompt) if prompt != "-" => Ok(self.text(prompt.to_owned())),
+            Some(prompt) if prompt != "-" => self.text(prompt.to_owned()),
             None if input.is_terminal() => Err(Failure::usage("there is no prompt")
                 .hint("write it behind the command, or `pteron chat` for a conversation")),
             _ => {
@@ -188,35 +195,43 @@ impl Arguments {
                 match text.is_empty() {
                     true => Err(Failure::usage("the prompt is empty: standard input has nothing to read")
                         .hint("write the prompt behind the command, or send one through the pipe")),
-                    false => Ok(self.text(text)),
+                    false => self.text(text),
                 }
             }
         }
     }
 
     /// A text as it is, or as something that somebody asks.
-    fn text(&self, text: String) -> Prompt {
-        match (self.raw, &self.system) {
+    fn text(&self, text: String) -> Result<Prompt, Failure> {
+        let images = self.image.iter().map(|path| images::read(path));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        Ok(match (self.raw, &self.system) {
             (true, _) => Prompt::Raw(text),
-            (false, None) => Prompt::Ask(text),
-            (false, Some(system)) => vec![Message::system(system), Message::user(text)].into(),
-        }
+            (false, None) if images.is_empty() => Prompt::Ask(text),
+            (false, system) => {
+                let system = system.iter().map(Message::system);
+                Prompt::from(system.chain([Message::user(text).showing(images)]).collect::<Vec<_>>())
+            }
+        })
     }
 
     /// The tokens of what is to be answered.
-    fn prompt(&self, asked: Prompt, model: &Model, options: &GenerateOptions) -> Result<Vec<u32>, Failure> {
+    fn prompt(&self, asked: Prompt, model: &Model, options: &GenerateOptions) -> Result<Tokens, Failure> {
         let asked = match asked {
             // Without a template the system prompt is the first line.
-            Prompt::Messages(said) if self.system.is_some() && model.voice()?.template.is_none() => {
+            Prompt::Messages(said)
+                if self.system.is_some() && self.image.is_empty() && model.voice()?.template.is_none() =>
+            {
                 Prompt::Ask(said.messages.iter().map(|message| format!("{}\n", message.content())).collect())
             }
             asked => asked,
         };
-        let prompt = model.tokens(asked, options).map_err(|error| match lack(&error) {
-            Some(Lack::Template) => Failure::usage(&error).hint("give it a prompt in place of messages"),
-            _ => Failure::from(error),
-        });
-        Ok(prompt?.tokens)
+        model.tokens(asked, options).map_err(|error| match lack(&error) {
+            Some(Lack::Template) if self.messages.is_some() => {
+                Failure::usage(&error).hint("give it a prompt in place of messages")
+            }
+            _ => images::named(error, &self.image),
+        })
     }
 
     fn is_constrained(&self) -> bool {

@@ -3,6 +3,7 @@
 
 pub(crate) mod choosing;
 pub(crate) mod editor;
+pub(crate) mod images;
 pub(crate) mod interrupt;
 pub(crate) mod load;
 pub(crate) mod memory;

@@ -27,12 +27,14 @@ pub(crate) enum Order {
     Clear,
     Drop,
     Stats,
+    Image,
     Quit,
 }
 
 /// Every order: its names, what it takes, what it does.
-const ORDERS: [(Order, &[&str], &str, &str); 12] = [
+const ORDERS: [(Order, &[&str], &str, &str); 13] = [
     (Order::Help, &["help", "?"], "", "this list"),
+    (Order::Image, &["image"], "FILE TEXT", "show an image; TEXT may come later"),
     (Order::Undo, &["undo"], "", "take back the last question and answer"),
     (Order::Regenerate, &["regenerate", "again"], "", "another answer to the last question"),
     (Order::Edit, &["edit"], "TEXT", "ask this in place of the last question"),

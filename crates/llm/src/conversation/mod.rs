@@ -5,18 +5,23 @@
 //! with the prompt of each turn, token by token, so that no order of commands can make them differ from what a new
 //! session would hold.
 
+mod exhibit;
 mod saying;
 mod store;
 
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions, generate};
+use crate::messages::showing;
+use crate::seeing::{Image, Shown};
 use crate::{Decoder, LlmError, Prompt, Result, Speculator, Voice};
 use pteron_runtime::RunControl;
 use pteron_template::Rendered;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+pub use exhibit::Exhibit;
 pub use saying::{Said, Saying};
 pub use store::StoreError;
 
@@ -59,6 +64,9 @@ pub struct Turn {
     pub asker: Asker,
     /// What was asked.
     pub user: String,
+    /// What was shown with that; files keep it apart.
+    #[serde(skip)]
+    pub images: Vec<Exhibit>,
     /// What was answered.
     pub answer: String,
     /// How many turns before it the model was not shown.
@@ -74,6 +82,9 @@ struct Heard {
     prompt: String,
     /// The whole prompt, then the answer.
     tokens: Vec<u32>,
+    /// The images that some of them stand for. Turns that show any are read anew when they come from a file.
+    #[serde(skip)]
+    images: Vec<Shown>,
 }
 
 /// A conversation.
@@ -85,6 +96,8 @@ pub struct Conversation {
     /// Descriptions of the tools that the model may call; null without any.
     tools: Value,
     turns: Vec<Turn>,
+    /// What the next question shows.
+    shown: Vec<Exhibit>,
     /// Turns that the model is not shown any more.
     hidden: usize,
     /// Of these, those that were left out on request.
@@ -97,8 +110,8 @@ pub struct Conversation {
 impl Conversation {
     /// A conversation that begins.
     pub fn new(decoder: Decoder, voice: Voice, system: Option<String>, full: WhenFull) -> Conversation {
-        let (tools, turns) = (Value::Null, Vec::new());
-        Conversation { decoder, voice, system, tools, turns, hidden: 0, dropped: 0, full, model: None }
+        let (tools, turns, shown) = (Value::Null, Vec::new(), Vec::new());
+        Conversation { decoder, voice, system, tools, turns, shown, hidden: 0, dropped: 0, full, model: None }
     }
 
     /// The same with a model of that name: files say with whom a conversation was held.
@@ -119,8 +132,42 @@ impl Conversation {
         answer: impl Into<String>,
     ) -> Conversation {
         let (user, answer) = (asked.into(), answer.into());
-        self.turns.push(Turn { asker, user, answer, hidden: self.hidden, heard: None });
+        let (images, hidden) = (Vec::new(), self.hidden);
+        self.turns.push(Turn { asker, user, images, answer, hidden, heard: None });
         self
+    }
+
+    /// The same, where the last of these turns showed images: the bytes of their files.
+    ///
+    /// # Errors
+    /// When one is no image, or the model does not see.
+    pub fn showing(mut self, files: &[Arc<[u8]>]) -> Result<Conversation> {
+        let images = Exhibit::of(&self.voice, files)?;
+        if let Some(turn) = self.turns.last_mut() {
+            turn.images = images;
+        }
+        Ok(self)
+    }
+
+    /// Shows an image with the next question: the bytes of its file.
+    ///
+    /// # Errors
+    /// When it is no image, or the model does not see.
+    pub fn show(&mut self, file: Arc<[u8]>) -> Result<()> {
+        self.shown.append(&mut Exhibit::of(&self.voice, &[file])?);
+        Ok(())
+    }
+
+    /// Shows what the last question showed with the next one too, unless that shows something already.
+    pub fn show_again(&mut self) {
+        if let Some(turn) = self.turns.last().filter(|_| self.shown.is_empty()) {
+            self.shown.clone_from(&turn.images);
+        }
+    }
+
+    /// Shows these images with the next question, in place of those that it gives back.
+    pub fn show_instead(&mut self, images: Vec<Exhibit>) -> Vec<Exhibit> {
+        std::mem::replace(&mut self.shown, images)
     }
 
     /// What the model was told before the conversation.
@@ -182,21 +229,22 @@ impl Conversation {
         let asked = self.ask((asker, user), options, constraint, show, control);
         // What was not said hides nothing from what will be.
         let (prompt, answer) = asked.inspect_err(|_| self.hidden = hidden)?;
-        self.note((asker, user.to_owned()), prompt, &answer, options);
+        let images = std::mem::take(&mut self.shown);
+        self.note((asker, user.to_owned(), images), prompt, &answer, options);
         Ok(answer)
     }
 
     /// What was asked and answered becomes a turn.
     fn note(
         &mut self,
-        (asker, user): (Asker, String),
+        (asker, user, images): (Asker, String, Vec<Exhibit>),
         prompt: Prompt,
         answer: &Answer,
         options: &GenerateOptions,
     ) {
         let heard = self.heard(prompt, answer, options);
         let said = answer.text.clone();
-        self.turns.push(Turn { asker, user, answer: said, hidden: self.hidden, heard });
+        self.turns.push(Turn { asker, user, images, answer: said, hidden: self.hidden, heard });
     }
 
     /// The prompt of a question, and what the model says to it.
@@ -210,18 +258,22 @@ impl Conversation {
     ) -> Result<(Prompt, Answer)> {
         let prompt = self.fitting_prompt(asked, options)?;
         let tokenizer = Some(&self.voice.tokenizer);
-        let answer =
-            generate(&mut self.decoder, tokenizer, &prompt.tokens, options, constraint, show, control)?;
+        let answer = generate(&mut self.decoder, tokenizer, &prompt, options, constraint, show, control)?;
         Ok((prompt, answer))
     }
 
     /// Takes the last turn back; what was asked in it.
     pub fn undo(&mut self) -> Option<String> {
+        self.take_back().map(|turn| turn.user)
+    }
+
+    /// The same with all of the turn.
+    pub fn take_back(&mut self) -> Option<Turn> {
         let turn = self.turns.pop()?;
         // Turns that had to make room for it may be shown again.
         self.dropped = self.dropped.min(self.turns.len());
         self.hidden = self.turns.last().map_or(0, |turn| turn.hidden).max(self.dropped);
-        Some(turn.user)
+        Some(turn)
     }
 
     /// Forgets every turn.
@@ -238,6 +290,7 @@ impl Conversation {
             system: self.system.clone(),
             tools: self.tools.clone(),
             turns: self.turns.clone(),
+            shown: self.shown.clone(),
             hidden: self.hidden,
             dropped: self.dropped,
             full: self.full,
@@ -274,31 +327,38 @@ impl Conversation {
     /// The prompt of a question. Where the template goes on from what the model has read and written, that stays as it
     /// was, and only the rest is cut into tokens.
     fn prompt(&self, asked: (Asker, &str)) -> Result<Prompt> {
-        let rendered = self.rendered(&self.turns[self.hidden..], asked)?;
+        let turns = &self.turns[self.hidden..];
+        let rendered = self.rendered(turns, asked, self.shown.len())?;
+        let images = |exhibits: &[Exhibit]| exhibits.iter().map(|shown| shown.image.clone()).collect();
+        let last: Vec<Image> = images(&self.shown);
         if let Some(rest) = self.rest_of(&rendered.text)
             && let Some(Turn { heard: Some(heard), .. }) = self.turns.last()
         {
             let from = rendered.text.len() - rest.len();
-            let rest = self.voice.encode(&rendered, from, self.voice.special_tokens)?;
+            let (rest, shown) = self.voice.encode_showing(&rendered, from, &last, heard.tokens.len())?;
             // Text that follows text may be cut otherwise than alone; what follows a turn mark may not.
             if rest.first().is_some_and(|&token| self.voice.tokenizer.is_special(token)) {
                 let tokens = [heard.tokens.as_slice(), &rest].concat();
-                return Ok(Prompt { tokens, text: rendered.text });
+                let images = [heard.images.as_slice(), &shown].concat();
+                return Ok(Prompt { tokens, text: rendered.text, images });
             }
         }
-        self.voice.tokens_of(rendered)
+        let mut all: Vec<Image> = turns.iter().flat_map(|turn| images(&turn.images)).collect();
+        all.extend(last);
+        self.voice.tokens_of(rendered, &all)
     }
 
-    /// The text of a question behind some turns.
-    fn rendered(&self, turns: &[Turn], (asker, asked): (Asker, &str)) -> Result<Rendered> {
+    /// The text of a question that shows so many images, behind some turns.
+    fn rendered(&self, turns: &[Turn], (asker, asked): (Asker, &str), shown: usize) -> Result<Rendered> {
+        let before: usize = turns.iter().map(|turn| turn.images.len()).sum();
         let mut messages: Vec<Value> = Vec::new();
-        messages.extend(self.system.as_ref().map(|system| message("system", system)));
+        messages.extend(self.system.as_ref().map(|system| showing("system", system, 0)));
         for turn in turns {
-            messages.push(message(turn.asker.role(), &turn.user));
-            messages.push(message("assistant", &turn.answer));
+            messages.push(showing(turn.asker.role(), &turn.user, turn.images.len()));
+            messages.push(showing("assistant", &turn.answer, 0));
         }
-        messages.push(message(asker.role(), asked));
-        self.voice.chat_text(&messages, &self.tools)
+        messages.push(showing(asker.role(), asked, shown));
+        self.voice.chat_text(&messages, &self.tools, before + shown)
     }
 
     /// What follows the last answer in a rendered conversation; `None` where that does not go on from it. Templates
@@ -318,10 +378,6 @@ impl Conversation {
         }
         let mut tokens = prompt.tokens;
         tokens.extend(&answer.tokens);
-        Some(Heard { prompt: prompt.text, tokens })
+        Some(Heard { prompt: prompt.text, tokens, images: prompt.images })
     }
-}
-
-fn message(role: &str, content: &str) -> Value {
-    json!({"role": role, "content": content})
 }

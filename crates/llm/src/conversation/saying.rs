@@ -1,6 +1,6 @@
 //! A turn that its caller drives, step by step: the conversation is left as it was until the answer has ended.
 
-use super::{Asker, Conversation};
+use super::{Asker, Conversation, Exhibit};
 use crate::constrain::Constraint;
 use crate::generate::{Answer, FinishReason, GenerateOptions};
 use crate::writing::{Writing, Written};
@@ -10,7 +10,7 @@ use pteron_runtime::RunControl;
 /// A turn whose answer is being written.
 #[derive(Debug)]
 pub struct Saying {
-    asked: (Asker, String),
+    asked: (Asker, String, Vec<Exhibit>),
     prompt: Prompt,
     options: GenerateOptions,
     /// Turns that it hides.
@@ -56,8 +56,9 @@ impl Conversation {
         let hidden = std::mem::replace(&mut self.hidden, before);
         let prompt = fitting?;
         let tokenizer = Some(&self.voice.tokenizer);
-        let writing = Writing::begin(&mut self.decoder, tokenizer, &prompt.tokens, &options, constraint)?;
-        Ok(Saying { asked: (asker, user.to_owned()), prompt, options, hidden, writing })
+        let writing = Writing::begin(&mut self.decoder, tokenizer, &prompt, &options, constraint)?;
+        let asked = (asker, user.to_owned(), self.shown.clone());
+        Ok(Saying { asked, prompt, options, hidden, writing })
     }
 
     /// Goes on with a turn that was begun here.
@@ -72,6 +73,7 @@ impl Conversation {
             }
             Written::Ended { rest, answer } => {
                 self.hidden = hidden;
+                self.put_away(asked.2.len());
                 self.note(asked, prompt, &answer, &options);
                 Said::Ended { rest, answer }
             }
@@ -83,7 +85,13 @@ impl Conversation {
         let Saying { asked, prompt, options, hidden, writing } = saying;
         let (rest, answer) = writing.end(&self.decoder, FinishReason::Cancelled);
         self.hidden = hidden;
+        self.put_away(asked.2.len());
         self.note(asked, prompt, &answer, &options);
         (rest, answer)
+    }
+
+    /// What a turn has shown is not shown with the next one.
+    fn put_away(&mut self, images: usize) {
+        self.shown.drain(..images.min(self.shown.len()));
     }
 }

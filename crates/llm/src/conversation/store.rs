@@ -4,21 +4,28 @@
 //! Messages and tokens are kept, caches are not: they are far larger than the text and belong to one backend. The first
 //! turn after a restore reads the text again, as its statistics show.
 
+use super::Exhibit;
 use super::{Conversation, Turn};
 use crate::tokenizer::Ends;
-use crate::{Decoder, Voice};
+use crate::{Decoder, LlmError, Voice};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use pteron_aside::{AsideError, Readers, write_aside};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What a file begins with; the number is its version.
 const TITLE: &str = "pteron conversation 1";
 
 /// More than any conversation that fits a context takes.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// Images that a file may have: each of them is looked at when it is read.
+const MOST_IMAGES: usize = 256;
 
 /// How a conversation is called that lies in no file.
 const IN_MEMORY: &str = "the conversation";
@@ -39,6 +46,10 @@ pub enum StoreError {
     Damaged { path: PathBuf, problem: String },
     #[error("{path} has more than {} MiB", MOST_BYTES >> 20)]
     TooLong { path: PathBuf },
+    #[error("{path} shows more than {MOST_IMAGES} images")]
+    TooManyImages { path: PathBuf },
+    #[error("{path} cannot be gone on with: {problem}")]
+    Image { path: PathBuf, problem: Box<LlmError> },
     #[error("{path} is there already and is no conversation; it stays as it is")]
     Occupied { path: PathBuf },
 }
@@ -56,6 +67,9 @@ struct Stored {
     /// The model that it was held with; files of old do not say.
     #[serde(default)]
     model: Option<String>,
+    /// What turns show, in order: the number of the turn, and the image's file in base64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    images: Vec<(usize, String)>,
 }
 
 impl From<AsideError> for StoreError {
@@ -83,7 +97,14 @@ impl Conversation {
 
     /// What [`Conversation::save`] writes, for those who keep it elsewhere.
     pub fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
+        let numbered = self.turns.iter().enumerate();
+        let shown = numbered.flat_map(|(at, turn)| turn.images.iter().map(move |image| (at, image)));
+        let images: Vec<_> = shown.map(|(at, image)| (at, BASE64.encode(image.file()))).collect();
+        if images.len() > MOST_IMAGES {
+            return Err(StoreError::TooManyImages { path: IN_MEMORY.into() });
+        }
         let stored = Stored {
+            images,
             system: self.system.clone(),
             turns: self.turns.clone(),
             hidden: self.hidden,
@@ -93,7 +114,11 @@ impl Conversation {
         };
         let body = serde_json::to_vec(&stored)
             .map_err(|error| StoreError::Damaged { path: IN_MEMORY.into(), problem: error.to_string() })?;
-        Ok([format!("{TITLE} {}\n", digest(&body)).as_bytes(), &body].concat())
+        let whole = [format!("{TITLE} {}\n", digest(&body)).as_bytes(), &body].concat();
+        match whole.len() as u64 > MOST_BYTES {
+            true => Err(StoreError::TooLong { path: IN_MEMORY.into() }),
+            false => Ok(whole),
+        }
     }
 
     /// Reads a conversation from a file; it goes on with this one's decoder. Gives the model that it was held with where
@@ -103,15 +128,18 @@ impl Conversation {
         let file = std::fs::File::open(path).map_err(io)?;
         let mut bytes = Vec::new();
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-        self.take(read(path, &bytes)?)
+        self.take(path, read(path, &bytes)?)
     }
 
     /// The same of what [`Conversation::to_bytes`] gave.
     pub fn load_bytes(&mut self, bytes: &[u8]) -> Result<Option<String>, StoreError> {
-        self.take(read(Path::new(IN_MEMORY), bytes)?)
+        let path = Path::new(IN_MEMORY);
+        self.take(path, read(path, bytes)?)
     }
 
-    fn take(&mut self, stored: Stored) -> Result<Option<String>, StoreError> {
+    fn take(&mut self, path: &Path, mut stored: Stored) -> Result<Option<String>, StoreError> {
+        self.take_images(path, &mut stored)?;
+        self.shown.clear();
         self.system = stored.system;
         self.tools = stored.tools;
         self.turns = stored.turns;
@@ -122,7 +150,8 @@ impl Conversation {
         let tools = if self.tools.is_null() { 0 } else { self.tools.to_string().len() };
         let mut said = vec![0];
         for at in 0..self.turns.len() {
-            if !same_vocabulary || !self.was_heard(at, &said, system + tools) {
+            let shows = self.turns[self.turns[at].hidden..=at].iter().any(|turn| !turn.images.is_empty());
+            if !same_vocabulary || shows || !self.was_heard(at, &said, system + tools) {
                 self.turns[at].heard = None;
             }
             let turn = &self.turns[at];
@@ -135,6 +164,25 @@ impl Conversation {
         })
     }
 
+    /// Gives turns their images.
+    fn take_images(&self, path: &Path, stored: &mut Stored) -> Result<(), StoreError> {
+        if stored.images.len() > MOST_IMAGES {
+            return Err(StoreError::TooManyImages { path: path.to_owned() });
+        }
+        let damaged = |problem| StoreError::Damaged { path: path.to_owned(), problem };
+        let read = |(_, image): &(usize, String)| BASE64.decode(image).map(Arc::from);
+        let files: Result<Vec<Arc<[u8]>>, _> = stored.images.iter().map(read).collect();
+        let files = files.map_err(|error| damaged(format!("an image: {error}")))?;
+        let wrong = |error| StoreError::Image { path: path.to_owned(), problem: Box::new(error) };
+        let images = Exhibit::of(&self.voice, &files).map_err(wrong)?;
+        for ((at, _), image) in stored.images.drain(..).zip(images) {
+            let turn = stored.turns.get_mut(at);
+            let turn = turn.ok_or_else(|| damaged(format!("it shows an image in turn {at}")))?;
+            turn.images.push(image);
+        }
+        Ok(())
+    }
+
     /// Whether the tokens that a file keeps of a turn are those of its messages: a file that somebody else wrote could
     /// else bring turns that its messages do not show. `said` is how much was said before each turn, `first` how much
     /// before all of them.
@@ -145,11 +193,11 @@ impl Conversation {
         if heard.prompt.len() < said[at] - said[turn.hidden] + turn.user.trim().len() + first {
             return false;
         }
-        let rendered = self.rendered(&self.turns[turn.hidden..at], (turn.asker, &turn.user));
+        let rendered = self.rendered(&self.turns[turn.hidden..at], (turn.asker, &turn.user), 0);
         let Some(rendered) = rendered.ok().filter(|rendered| rendered.text == heard.prompt) else {
             return false;
         };
-        let Ok(prompt) = self.voice.tokens_of(rendered) else { return false };
+        let Ok(prompt) = self.voice.tokens_of(rendered, &[]) else { return false };
         self.same_words(&heard.tokens, &prompt.tokens, &turn.answer)
     }
 

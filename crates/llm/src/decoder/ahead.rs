@@ -33,8 +33,7 @@ impl Decoder {
         let model = self.model.clone();
         let following = match self.taken_ahead(tokens) {
             Some(Ahead { pending, following, .. }) => {
-                self.tokens.extend_from_slice(tokens);
-                self.high = self.high.max(self.tokens.len());
+                self.append(tokens);
                 if goes_on && self.room() > 0 {
                     self.ahead = self.hand_over(&model, &following, control)?;
                 }
@@ -84,6 +83,7 @@ impl Decoder {
         control: &RunControl,
     ) -> Result<Option<Ahead>> {
         let signature = model.decode();
+        self.tell_shift()?;
         signature.inputs(&[0], self.tokens.len(), &Draw::default(), &mut self.inputs)?;
         self.inputs[0] = Value::Device(following.token.clone());
         let mut outputs = Vec::new();

@@ -11,6 +11,7 @@ use pteron_tensor::{Bytes, HostTensor};
 /// Reads with all of them until each has come to its end or has failed.
 pub(super) fn read(model: &LanguageModel, most: usize, readings: &mut [Reading<'_>]) {
     loop {
+        readings.iter_mut().for_each(Reading::read_images);
         let ready = |reading: &&mut Reading<'_>| reading.part().is_some();
         let mut ready: Vec<&mut Reading<'_>> = readings.iter_mut().filter(ready).collect();
         if ready.is_empty() {

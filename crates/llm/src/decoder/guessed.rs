@@ -50,10 +50,10 @@ impl Decoder {
         let Some(signature) = model.all_logits() else {
             return Err(LlmError::Run(Error::Invalid(NoSpeculation::LastLogits.to_string())));
         };
+        self.tell_shift()?;
         signature.inputs(tokens, self.tokens.len(), &Draw::default(), &mut self.inputs)?;
         self.session.run_into(&signature.method, &self.inputs, control, &mut self.guessed)?;
-        self.tokens.extend_from_slice(tokens);
-        self.high = self.high.max(self.tokens.len());
+        self.append(tokens);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! A session that reads tokens: it knows which text its caches hold, takes more of it in chunks, and goes back.
+//! A session that reads tokens: it knows which text its caches hold, takes more of it in chunks, and goes back. Where tokens stand
+//! for the rows of an image, it reads those.
 //!
 //! Tokens and a text that the caches shall hold flow in; logits, or a token that the program drew, flow out. Strings
 //! never come here.
@@ -6,6 +7,7 @@
 mod ahead;
 mod flat;
 mod guessed;
+mod images;
 mod marks;
 mod rewind;
 mod together;
@@ -15,6 +17,7 @@ pub use together::Reading;
 
 use ahead::Ahead;
 
+use crate::seeing::Shown;
 use crate::signature::{Draw, Gives, Signature};
 use crate::speculate::{NoSpeculation, Speculator};
 use crate::{LanguageModel, LlmError, Result};
@@ -33,6 +36,10 @@ pub struct Decoder {
     context: Option<usize>,
     /// What the caches hold.
     tokens: Vec<u32>,
+    /// The images that some of these and of those to come stand for, in order.
+    images: Vec<Shown>,
+    /// What the program was told that is added to positions; `None` where that may have changed.
+    shift: Option<i64>,
     /// How long the program was told that this text is, when its reading began.
     told: usize,
     /// The most positions that were written since the caches were last known whole; rings have lost what lies a round
@@ -93,6 +100,8 @@ impl Decoder {
             model: model.clone(),
             context,
             tokens: Vec::with_capacity(context.unwrap_or(0).min(MOST_RESERVED)),
+            images: Vec::new(),
+            shift: Some(0),
             told: 0,
             high: 0,
             marks: Marks::default(),
@@ -129,7 +138,8 @@ impl Decoder {
 
     /// Bytes that the session holds, copies for going back included.
     pub fn bytes(&self) -> u64 {
-        self.session.state_bytes() + self.marks.bytes()
+        let images: u64 = self.images.iter().map(|shown| shown.image.bytes()).sum();
+        self.session.state_bytes() + self.marks.bytes() + images
     }
 
     /// Reads more of the text, in chunks; what follows. After an error the decoder holds what it had read until then.
@@ -151,10 +161,16 @@ impl Decoder {
         self.check(tokens)?;
         self.tell_length(tokens.len())?;
         let mut last = Err(LlmError::EmptyPrompt);
-        for part in tokens.chunks(model.chunk()) {
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let (count, image) = self.next_part(rest);
+            let (part, later) = rest.split_at(count);
             let signature = if part.len() == 1 { model.decode() } else { model.prefill() };
-            self.call(signature, part, draw, control)?;
-            last = Ok(signature);
+            match image {
+                Some(image) => self.read_rows(image, part, control)?,
+                None => self.call(signature, part, draw, control)?,
+            }
+            (last, rest) = (Ok(signature), later);
         }
         last
     }
@@ -240,6 +256,7 @@ impl Decoder {
         draw: &Draw,
         control: &RunControl,
     ) -> Result<()> {
+        self.tell_shift()?;
         signature.inputs(tokens, self.tokens.len(), draw, &mut self.inputs)?;
         self.session.run_into(&signature.method, &self.inputs, control, &mut self.outputs)?;
         self.note(tokens);
@@ -251,8 +268,7 @@ impl Decoder {
         if tokens.len() > 1 {
             self.calls.push(self.tokens.len()..self.tokens.len() + tokens.len());
         }
-        self.tokens.extend_from_slice(tokens);
-        self.high = self.high.max(self.tokens.len());
+        self.append(tokens);
     }
 
     /// Lets go of outputs that are larger than those of one token: memory that is not used again while it decodes.
@@ -271,6 +287,8 @@ impl Decoder {
             session: self.session.fork()?,
             context: self.context,
             tokens: self.tokens.clone(),
+            images: self.images.clone(),
+            shift: self.shift,
             told: self.told,
             high: self.high,
             marks: self.marks.clone(),

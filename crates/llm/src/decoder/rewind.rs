@@ -5,6 +5,7 @@ use super::Decoder;
 use super::marks::{Mark, Marks};
 use crate::Result;
 use crate::caches::Kind;
+use crate::seeing::PromptRef;
 use pteron_runtime::BufferInfo;
 use pteron_runtime::backend::Rewind;
 use pteron_tensor::HostTensor;
@@ -35,27 +36,40 @@ impl Decoder {
 
     /// Goes back until the caches hold no more than the beginning that the text shares with what they hold, and at least
     /// one token of it is left to be read. What is kept may be less than that beginning where a cache has lost it.
-    pub fn begin(&mut self, text: &[u32]) -> Result<Reuse> {
+    pub fn begin<'t>(&mut self, text: impl Into<PromptRef<'t>>) -> Result<Reuse> {
+        let text = text.into();
         let common = self.common(text);
-        let restored = self.go_back(if self.reads_alike(text) { common } else { 0 })?;
-        Ok(Reuse { common, kept: self.tokens.len(), restored })
+        self.begin_behind(common, common, text)
     }
 
     /// As [`Decoder::begin`], but never into the middle of what was read in one call: the last tokens of a prompt that is
     /// asked again are read as they were at first, many at a time, since products of one row are summed in another order
     /// than those of many. Greedy answers are the same for that, at every precision.
-    pub fn begin_at_call(&mut self, text: &[u32]) -> Result<Reuse> {
+    pub fn begin_at_call<'t>(&mut self, text: impl Into<PromptRef<'t>>) -> Result<Reuse> {
+        let text = text.into();
         let common = self.common(text);
         let inside = self.calls.iter().find(|call| call.start < common && common < call.end);
-        let to = inside.map_or(common, |call| call.start);
-        let restored = self.go_back(if self.reads_alike(text) { to } else { 0 })?;
+        self.begin_behind(common, inside.map_or(common, |call| call.start), text)
+    }
+
+    /// Goes back to a place of the beginning that is common to both texts. What comes behind it may be images of the new one.
+    fn begin_behind(&mut self, common: usize, to: usize, text: PromptRef<'_>) -> Result<Reuse> {
+        let restored = self.go_back(if self.reads_alike(text.tokens) { to } else { 0 })?;
+        self.images.clear();
+        self.images.extend_from_slice(text.images);
         Ok(Reuse { common, kept: self.tokens.len(), restored })
     }
 
     /// Tokens that a text shares with what the caches hold, but for its last one.
-    fn common(&self, text: &[u32]) -> usize {
-        let same = self.tokens.iter().zip(text).take_while(|(held, wanted)| held == wanted).count();
-        same.min(text.len().saturating_sub(1))
+    fn common(&self, text: PromptRef<'_>) -> usize {
+        let common = self.shared(text).min(text.tokens.len().saturating_sub(1));
+        text.images.iter().find(|shown| shown.holds(common)).map_or(common, |shown| shown.at)
+    }
+
+    /// Tokens at the beginning that a text shares with what the caches hold.
+    pub(crate) fn shared(&self, text: PromptRef<'_>) -> usize {
+        let held = self.images.iter().take_while(|shown| shown.at < self.tokens.len()).count();
+        text.shared(&self.tokens, &self.images[..held])
     }
 
     /// Whether what the caches hold was read as a text of this length is. A conversation that grows beyond a border is read
@@ -65,7 +79,7 @@ impl Decoder {
     }
 
     /// Goes back to a position or, where the caches have lost what it takes, to an earlier one: the position that it came
-    /// to.
+    /// to. From within an image it goes to where that begins.
     pub fn rewind(&mut self, to: usize) -> Result<usize> {
         self.go_back(to)?;
         Ok(self.tokens.len())
@@ -77,6 +91,9 @@ impl Decoder {
         if to >= self.tokens.len() {
             return Ok(false);
         }
+        let to = self.images.iter().find(|shown| shown.holds(to)).map_or(to, |shown| shown.at);
+        // Copies of what was in the caches, and new ones, have a shift of their own.
+        self.shift = None;
         self.marks.forget_after(to);
         let restored = match self.cut(to)? {
             true => {
@@ -183,6 +200,8 @@ impl Decoder {
         self.ahead = None;
         self.marks = Marks::default();
         self.calls.clear();
+        self.images.clear();
+        self.shift = None;
         self.empty()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Decoder, Next, flat};
 use crate::signature::{Draw, Signature};
-use crate::{LanguageModel, LlmError, Result};
+use crate::{LlmError, Result};
 use pteron_runtime::{Lane, RunControl, Session};
 
 /// One decoder's part in [`Decoder::read_together`].
@@ -16,6 +16,8 @@ pub struct Reading<'r> {
     length: usize,
     /// What has been read of the tokens.
     read: usize,
+    /// Tokens of its last call.
+    last: usize,
     pub(super) result: Result<()>,
 }
 
@@ -27,7 +29,7 @@ impl<'r> Reading<'r> {
         draw: &'r Draw,
         control: &'r RunControl,
     ) -> Reading<'r> {
-        Reading { decoder, tokens, draw, control, length: tokens.len(), read: 0, result: Ok(()) }
+        Reading { decoder, tokens, draw, control, length: tokens.len(), read: 0, last: 0, result: Ok(()) }
     }
 
     /// The same, where the tokens are a part of a text that has so many of them from here on: programs that are told how
@@ -46,15 +48,36 @@ impl<'r> Reading<'r> {
     pub fn finish(self) -> Result<Next<'r>> {
         self.result?;
         let model = self.decoder.model.clone();
-        let last = self.tokens.chunks(model.chunk()).last().ok_or(LlmError::EmptyPrompt)?;
-        let signature = signature_of(&model, last);
+        let signature = match self.last {
+            0 => return Err(LlmError::EmptyPrompt),
+            1 => model.decode(),
+            _ => model.prefill(),
+        };
         self.decoder.scores_of(signature)
     }
 
-    /// The tokens of its next call; none at the end and after an error.
+    /// What is left to be read; nothing after an error.
+    fn rest(&self) -> Option<&'r [u32]> {
+        self.tokens.get(self.read..).filter(|rest| !rest.is_empty() && self.result.is_ok())
+    }
+
+    /// The tokens of its next call; none at the end, after an error, and where an image comes next.
     pub(super) fn part(&self) -> Option<&'r [u32]> {
-        let rest = self.tokens.get(self.read..).filter(|rest| !rest.is_empty() && self.result.is_ok())?;
-        rest.chunks(self.decoder.model.chunk()).next()
+        let rest = self.rest()?;
+        match self.decoder.next_part(rest) {
+            (count, None) => rest.get(..count),
+            (_, Some(_)) => None,
+        }
+    }
+
+    /// Reads the images that come next: each text has its own.
+    pub(super) fn read_images(&mut self) {
+        while let Some(rest) = self.rest()
+            && let (count, Some(image)) = self.decoder.next_part(rest)
+        {
+            self.result = self.decoder.read_rows(image, &rest[..count], self.control);
+            (self.read, self.last) = (self.read + count, count);
+        }
     }
 
     /// Whether a call with that part is its last one.
@@ -65,15 +88,10 @@ impl<'r> Reading<'r> {
     /// Notes that a call has read the next part.
     pub(super) fn note(&mut self) {
         if let Some(part) = self.part() {
-            self.read += part.len();
+            (self.read, self.last) = (self.read + part.len(), part.len());
             self.decoder.note(part);
         }
     }
-}
-
-/// How tokens of one call are given.
-fn signature_of<'m>(model: &'m LanguageModel, part: &[u32]) -> &'m Signature {
-    if part.len() == 1 { model.decode() } else { model.prefill() }
 }
 
 impl Decoder {
@@ -89,7 +107,11 @@ impl Decoder {
         if let Some(most) = model.most_flat_tokens() {
             return flat::read(&model, most, readings);
         }
-        while readings.iter().any(|reading| reading.part().is_some()) {
+        loop {
+            readings.iter_mut().for_each(Reading::read_images);
+            if readings.iter().all(|reading| reading.part().is_none()) {
+                return;
+            }
             for one in [true, false] {
                 let is_ready =
                     |reading: &&mut Reading<'_>| reading.part().is_some_and(|part| (part.len() == 1) == one);
@@ -107,8 +129,9 @@ pub(super) fn call(signature: &Signature, readings: &mut [&mut Reading<'_>]) {
     let mut parts = Vec::with_capacity(readings.len());
     for reading in &mut *readings {
         let Some(part) = reading.part() else { continue };
+        let told = reading.decoder.tell_shift();
         let Decoder { session, tokens, inputs, outputs, .. } = &mut *reading.decoder;
-        match signature.inputs(part, tokens.len(), reading.draw, inputs) {
+        match told.and_then(|()| signature.inputs(part, tokens.len(), reading.draw, inputs)) {
             Ok(()) => {
                 lanes.push(Lane::new(session, inputs, reading.control, outputs));
                 parts.push((part, &mut reading.result));

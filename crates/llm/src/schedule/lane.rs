@@ -5,6 +5,7 @@ use super::queue::Waiting;
 use super::request::{Event, Listener};
 use crate::drive::{Outcome, Turn, drive};
 use crate::generation::{Generation, Step};
+use crate::seeing::PromptRef;
 use crate::{Answer, Decoder, FinishReason, LlmError, Result};
 use pteron_runtime::{Error, RunControl};
 use std::ops::{ControlFlow, Range};
@@ -68,7 +69,7 @@ impl Lane {
             Work::Token(token) => Some(Part { tokens: vec![token], length: 1 }),
             Work::Prompt if turn => {
                 let unread = &self.generation.prompt()[self.decoder.tokens().len()..];
-                let tokens = unread[..unread.len().min(chunk)].to_vec();
+                let tokens = unread[..self.decoder.portion(unread, chunk)].to_vec();
                 Some(Part { tokens, length: unread.len() })
             }
             Work::Prompt => None,
@@ -90,11 +91,12 @@ impl Lane {
 impl Scheduler {
     /// Takes a request up: finds it a session, which goes back to where its text and the prompt part.
     pub(super) fn start(&mut self, waiting: Waiting) {
-        let Waiting { mut generations, listener, control, bytes } = waiting;
+        let Waiting { mut generations, images, listener, control, bytes } = waiting;
         let listener = Arc::new(Mutex::new(listener));
         let prompt = generations.first().map(|generation| generation.prompt().to_vec()).unwrap_or_default();
-        let session = self.session_for(&prompt, bytes).and_then(|mut decoder| {
-            let reuse = decoder.begin_at_call(&prompt)?;
+        let text = PromptRef { tokens: &prompt, images: &images };
+        let session = self.session_for(text, bytes).and_then(|mut decoder| {
+            let reuse = decoder.begin_at_call(text)?;
             decoder.mark()?;
             Ok((decoder, reuse))
         });

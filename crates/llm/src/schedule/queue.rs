@@ -4,6 +4,7 @@ use super::ScheduleOptions;
 use super::memory::answer_bytes;
 use super::request::{Listener, Request};
 use crate::generation::Generation;
+use crate::seeing::Shown;
 use crate::tokenizer::Tokenizer;
 use crate::{GenerateOptions, LanguageModel, LlmError};
 use pteron_runtime::RunControl;
@@ -58,6 +59,8 @@ pub struct Counts {
 pub(super) struct Waiting {
     /// One for each answer.
     pub(super) generations: Vec<Generation<'static>>,
+    /// Of the prompt.
+    pub(super) images: Vec<Shown>,
     pub(super) listener: Listener,
     pub(super) control: RunControl,
     /// Bytes of caches that it will take at most.
@@ -207,10 +210,11 @@ impl Handle {
         let cancel = Arc::new(AtomicBool::new(false));
         let control =
             RunControl { cancel: Some(cancel.clone()), deadline: request.deadline, ..RunControl::default() };
+        let images = request.images.clone();
         let (generations, bytes) = self.ready(request)?;
         let mut state = self.0.state();
         self.check_door(&state)?;
-        state.waiting.push_back(Waiting { generations, listener, control, bytes });
+        state.waiting.push_back(Waiting { generations, images, listener, control, bytes });
         drop(state);
         self.0.wake.notify_one();
         Ok(Ticket { cancel })

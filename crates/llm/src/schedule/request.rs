@@ -2,6 +2,7 @@
 
 use crate::constrain::Constraint;
 use crate::generation::Likelihood;
+use crate::seeing::Shown;
 use crate::{Answer, GenerateOptions, Result};
 use std::ops::ControlFlow;
 use web_time::Instant;
@@ -11,6 +12,8 @@ use web_time::Instant;
 pub struct Request {
     /// All of its tokens.
     pub prompt: Vec<u32>,
+    /// The images that some of them stand for, in order.
+    pub images: Vec<Shown>,
     /// What answers shall be like. Each answer has its own seed: this one, the next, and so on.
     pub options: GenerateOptions,
     /// What may be said.
@@ -32,6 +35,7 @@ impl Request {
     pub fn new(prompt: Vec<u32>, options: GenerateOptions) -> Request {
         Request {
             prompt,
+            images: Vec::new(),
             options,
             constraint: None,
             bias: Vec::new(),

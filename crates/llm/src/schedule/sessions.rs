@@ -2,6 +2,7 @@
 //! than the prompt has use for, or a new one.
 
 use super::Scheduler;
+use crate::seeing::PromptRef;
 use crate::{Decoder, DecoderOptions, Result};
 
 /// A beginning shorter than this is not worth a copy.
@@ -14,18 +15,13 @@ pub(super) struct Idle {
     pub(super) used: u64,
 }
 
-/// Tokens at the beginning that both have.
-fn common(decoder: &Decoder, prompt: &[u32]) -> usize {
-    decoder.tokens().iter().zip(prompt).take_while(|(held, wanted)| held == wanted).count()
-}
-
 impl Scheduler {
     /// A session for a prompt that will take so many bytes. What it holds is for [`Decoder::begin_at_call`] to look at.
-    pub(super) fn session_for(&mut self, prompt: &[u32], bytes: u64) -> Result<Decoder> {
-        let waiting = self.idle.iter().map(|idle| common(&idle.decoder, prompt));
+    pub(super) fn session_for(&mut self, prompt: PromptRef<'_>, bytes: u64) -> Result<Decoder> {
+        let waiting = self.idle.iter().map(|idle| idle.decoder.shared(prompt));
         let kept = waiting.enumerate().max_by_key(|&(_, common)| common).filter(|&(_, common)| common > 0);
-        let running = self.lanes.iter().map(|lane| &lane.decoder).max_by_key(|held| common(held, prompt));
-        let shared = running.map_or(0, |decoder| common(decoder, prompt));
+        let running = self.lanes.iter().map(|lane| &lane.decoder).max_by_key(|held| held.shared(prompt));
+        let shared = running.map_or(0, |decoder| decoder.shared(prompt));
         if let Some(decoder) =
             running.filter(|_| shared >= WORTH_A_COPY && shared > kept.map_or(0, |(_, common)| common))
         {

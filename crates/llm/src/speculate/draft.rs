@@ -59,7 +59,7 @@ impl Draft {
         }
         text.clear();
         text.extend_from_slice(history);
-        decoder.begin(text)?;
+        decoder.begin(&*text)?;
         for _ in 0..most {
             let unread = &text[decoder.tokens().len()..];
             let Next::Scores(scores) = decoder.read(unread, &Draw::default(), control)? else { break };

@@ -42,7 +42,7 @@ impl ToolForm {
         let parameters = json!({"type": "object", "properties": {"probe_key": {"type": "string"}}});
         let tools = json!([{"type": "function",
             "function": {"name": "probe_tool", "description": "a", "parameters": parameters}}]);
-        let text = voice.chat_text(&messages, &tools).ok()?.text;
+        let text = voice.chat_text(&messages, &tools, 0).ok()?.text;
         let forms = [ToolForm::Tagged, ToolForm::Gemma, ToolForm::FunctionGemma, ToolForm::Mistral];
         let marked = forms.into_iter().find(|form| form.opens().is_some_and(|mark| text.contains(mark)));
         // Without a mark, the call itself has to be there.

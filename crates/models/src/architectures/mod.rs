@@ -28,7 +28,7 @@ mod whisper;
 
 use pteron_ir::ValueId;
 
-use crate::{Config, ConfigError, ModelError, Net};
+use crate::{Config, ConfigError, ModelError, ModelOptions, Net};
 
 pub use decoder::{
     Decoder, Embedding, Feed, Head, Layer, LayerNorms, Layout, Mixing, Place, Places, ROWS, RopeSpec, Row,
@@ -64,14 +64,10 @@ pub trait Architecture: Send + Sync {
         Ok(vec![(part.to_owned(), logits)])
     }
 
-    /// Methods beside `forward` that read something else than tokens into the same caches.
-    fn beside(&self) -> Vec<&'static str> {
+    /// Methods beside `forward` that read something else than tokens into the same caches, as far as the options have room for
+    /// them.
+    fn beside(&self, _options: &ModelOptions) -> Vec<&'static str> {
         Vec::new()
-    }
-
-    /// Rows that one call of those may have to read at once.
-    fn most_rows(&self) -> usize {
-        0
     }
 
     /// Where published files keep its weights.

@@ -175,11 +175,11 @@ impl Model {
     /// # Errors
     /// As [`Model::stream`].
     pub fn begin(&self, prompt: impl Into<Prompt>, options: &GenerateOptions) -> Result<Writing> {
-        let tokens = self.tokens(prompt, options)?.tokens;
+        let prompt = self.tokens(prompt, options)?;
         let (resolved, constraint) = (options.resolved(self), options.constraint(self)?);
         let mut decoder = self.decoder(resolved.seed)?;
         let tokenizer = self.voice().ok().map(|voice| &voice.tokenizer);
-        let begun = pteron_llm::Writing::begin(&mut decoder, tokenizer, &tokens, &resolved, constraint);
+        let begun = pteron_llm::Writing::begin(&mut decoder, tokenizer, &prompt, &resolved, constraint);
         let writing = begun.map_err(|error| self.named(error))?;
         Ok(Writing { model: self.clone(), decoder, writing })
     }

@@ -86,6 +86,7 @@ pub(crate) fn show(mut fields: Fields, pool: &Pool) -> Result<Value, ApiError> {
             about["pteron.context_length"] = json!(model.handle.context());
             capabilities.extend(model.tools.map(|_| "tools"));
             capabilities.extend(model.thinks.then_some("thinking"));
+            capabilities.extend(model.voice.eyes.is_some().then_some("vision"));
             let sampling = &model.sampling;
             parameters = format!(
                 "temperature {}\ntop_k {}\ntop_p {}\nmin_p {}\nrepeat_penalty {}",

@@ -70,10 +70,12 @@ pub(crate) fn read_prompt(
     for name in ["suffix", "template"] {
         fields.only(name, &json!(""))?;
     }
-    for name in ["images", "context"] {
-        fields.only(name, &json!([]))?;
-    }
+    let images = images(fields.take("images"))?;
+    fields.only("context", &json!([]))?;
     fields.end()?;
+    if raw && !images.is_empty() {
+        return Err(ApiError::unsupported("images", "a prompt that is `raw` shows no images"));
+    }
     let mut asked = if raw {
         let schema = chat.remove("response_format");
         let most = chat.get("max_tokens").cloned();
@@ -89,7 +91,7 @@ pub(crate) fn read_prompt(
         asked
     } else {
         let system = system.map(|system| json!({"role": "system", "content": system}));
-        let user = json!({"role": "user", "content": prompt});
+        let user = json!({"role": "user", "content": showing(images, prompt.into())});
         chat.insert("messages".to_owned(), system.into_iter().chain([user]).collect());
         chat::read(Fields::of(chat), model, longest)?
     };
@@ -175,13 +177,39 @@ fn thinking(fields: &mut Fields, model: &Model) -> Result<Option<bool>, ApiError
 /// A message as chats of the other interface have it.
 fn message(mut message: Value) -> Result<Value, ApiError> {
     let Some(fields) = message.as_object_mut() else { return Ok(message) };
-    if fields.remove("images").is_some_and(|images| !images.is_null() && images != json!([])) {
-        return Err(ApiError::unsupported("messages", "images are not read"));
+    let images = images(fields.remove("images")).map_err(|error| error.renamed("images", "messages"))?;
+    if let Some(content) = fields.get_mut("content").filter(|_| !images.is_empty()) {
+        *content = showing(images, content.take());
     }
     if let Some(tool) = fields.remove("tool_name") {
         fields.insert("name".to_owned(), tool);
     }
     Ok(message)
+}
+
+/// Images in base64, as parts of a content of the other interface.
+fn images(given: Option<Value>) -> Result<Vec<Value>, ApiError> {
+    let wrong = || ApiError::parameter("images", "`images` is a list of images in base64");
+    let images = match given {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(images)) => images,
+        Some(_) => return Err(wrong()),
+    };
+    let image = |image: &Value| image.as_str().map(|data| chat::image("image/png", data)).ok_or_else(wrong);
+    images.iter().map(image).collect()
+}
+
+/// A content that shows images before what it says.
+fn showing(mut images: Vec<Value>, content: Value) -> Value {
+    if images.is_empty() {
+        return content;
+    }
+    match content {
+        Value::Array(parts) => images.extend(parts),
+        Value::String(text) if text.is_empty() => {}
+        text => images.push(json!({"type": "text", "text": text})),
+    }
+    images.into()
 }
 
 fn schema_of(format: &Value) -> Option<Value> {

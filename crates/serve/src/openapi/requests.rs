@@ -38,8 +38,11 @@ macro_rules! messages {
             $message,
             r#""role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
             "content": {"type": ["string", "array", "null"], "items": {
-                "type": "object", "required": ["type", "text"], "additionalProperties": true,
-                "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}},
+                "type": "object", "required": ["type"], "additionalProperties": true,
+                "properties": {"type": {"enum": ["text", "image_url"]}, "text": {"type": "string"},
+                    "image_url": {"type": ["object", "string"], "additionalProperties": true,
+                        "properties": {"url": {"type": "string", "description":
+                            "The data of a PNG or JPEG, as data:image/png;base64,...; nothing is fetched."}}}}}},
             "prefix": {"type": "boolean",
                 "description": "In the last message, an assistant's: the answer goes on from its content."},
             "name": {"type": "string"},
@@ -163,8 +166,11 @@ const RESPONSES: [Field; 23] = [
             "role": {"enum": ["system", "developer", "user", "assistant"]},
             "content": {"type": ["string", "array", "null"], "items": {
                 "type": "object", "additionalProperties": true, "properties": {
-                    "type": {"enum": ["input_text", "output_text", "text", "refusal", "reasoning_text"]},
-                    "text": {"type": "string"}, "refusal": {"type": "string"}}}},
+                    "type": {"enum":
+                        ["input_text", "output_text", "text", "refusal", "reasoning_text", "input_image"]},
+                    "text": {"type": "string"}, "refusal": {"type": "string"},
+                    "image_url": {"type": "string", "description":
+                        "The data of a PNG or JPEG, as data:image/png;base64,...; nothing is fetched."}}}},
             "phase": {"type": ["string", "null"]},
             "summary": {"type": "array"}, "encrypted_content": {"type": ["string", "null"]},
             "call_id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "string"},
@@ -239,7 +245,10 @@ const CONVERSATION: [Field; 6] = [
                 "role": {"enum": ["user", "assistant"]},
                 "content": {"type": ["string", "array"], "items": {
                     "type": "object", "required": ["type"], "additionalProperties": true, "properties": {
-                        "type": {"enum": ["text", "thinking", "tool_use", "tool_result"]},
+                        "type": {"enum": ["text", "image", "thinking", "tool_use", "tool_result"]},
+                        "source": {"type": "object", "additionalProperties": true, "properties": {
+                            "type": {"const": "base64"}, "media_type": {"type": "string"},
+                            "data": {"type": "string"}}},
                         "text": {"type": "string"}, "thinking": {"type": "string"}, "id": {"type": "string"},
                         "name": {"type": "string"}, "input": {"type": "object", "additionalProperties": true},
                         "tool_use_id": {"type": "string"}, "content": {"type": ["string", "array"]}}}}}}}"#,
@@ -318,7 +327,7 @@ const OLLAMA_CHAT: [Field; 2] = [
         "messages",
         messages!(
             "",
-            r#""images": {"type": ["array", "null"], "maxItems": 0}, "tool_name": {"type": "string"}, "#
+            r#""images": {"type": ["array", "null"], "items": {"type": "string"}}, "tool_name": {"type": "string"}, "#
         ),
         CONVERSATIONS,
     ),
@@ -330,7 +339,7 @@ const OLLAMA_PROMPT: [Field; 7] = [
     ("raw", TRUTH, "[true, false]"),
     ("suffix", NO_TEXT, r#"[""]"#),
     ("template", NO_TEXT, r#"[""]"#),
-    ("images", NO_LIST, "[[]]"),
+    ("images", r#"{"type": ["array", "null"], "items": {"type": "string"}}"#, "[[]]"),
     ("context", NO_LIST, "[[]]"),
 ];
 const TOKENIZE: [Field; 7] = [

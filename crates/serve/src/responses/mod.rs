@@ -226,11 +226,33 @@ fn spoken(item: &mut Fields) -> Result<Value, ApiError> {
     // Which phase of its work an assistant was in is known to its author alone.
     item.ignore(&["phase"]);
     let content = match item.take("content") {
-        Some(Value::String(text)) => text,
-        Some(Value::Array(parts)) => texts(parts)?,
+        Some(text @ Value::String(_)) => text,
+        Some(Value::Array(parts)) if parts.iter().any(is_image) => {
+            let parts: Result<Vec<Value>, ApiError> = parts.into_iter().map(part).collect();
+            parts?.into()
+        }
+        Some(Value::Array(parts)) => texts(parts)?.into(),
         _ => return Err(ApiError::parameter("input", "a message has no `content`")),
     };
     Ok(json!({"role": role, "content": content}))
+}
+
+fn is_image(part: &Value) -> bool {
+    part.get("type").is_some_and(|kind| kind == "input_image")
+}
+
+/// A part of a message that shows images, as chats have it.
+fn part(part: Value) -> Result<Value, ApiError> {
+    if !is_image(&part) {
+        return Ok(json!({"type": "text", "text": texts(vec![part])?}));
+    }
+    match part.get("image_url") {
+        Some(url @ Value::String(_)) => Ok(json!({"type": "image_url", "image_url": {"url": url}})),
+        _ => {
+            let message = "an `input_image` has its data as `image_url`: files are not kept";
+            Err(ApiError::parameter("input", message))
+        }
+    }
 }
 
 fn texts(parts: Vec<Value>) -> Result<String, ApiError> {
@@ -240,7 +262,7 @@ fn texts(parts: Vec<Value>) -> Result<String, ApiError> {
         _ => None,
     };
     let texts: Option<Vec<String>> = parts.iter().map(text).collect();
-    let wrong = || ApiError::unsupported("input", "only texts are read");
+    let wrong = || ApiError::unsupported("input", "only texts and images of messages are read");
     Ok(texts.ok_or_else(wrong)?.join("\n"))
 }
 

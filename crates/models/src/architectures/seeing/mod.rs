@@ -11,7 +11,7 @@ use pteron_ir::{Dim, ValueId};
 
 use super::decoder::{Decoder, Places, ROWS, Row};
 use super::{Architecture, Facts};
-use crate::model::{KvCache, Position};
+use crate::model::{KvCache, ModelOptions, Position};
 use crate::{Config, ConfigError, ModelError, Net};
 
 pub use gemma3::Gemma3Eyes;
@@ -93,26 +93,23 @@ impl Architecture for Seeing {
     }
 
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
-        let options = net.options();
-        if matches!(self.eyes, Eyes::Qwen(_))
-            && options.kv == KvCache::OffGraph
-            && options.position == Position::Number
-        {
+        if matches!(self.eyes, Eyes::Qwen(_)) && !self.beside(net.options()).is_empty() {
             net.shift_positions();
         }
         self.text.build(net)
     }
 
-    fn beside(&self) -> Vec<&'static str> {
-        vec![LOOK, IMAGE_ROWS]
-    }
-
-    fn most_rows(&self) -> usize {
-        match &self.eyes {
-            Eyes::Gemma3(eyes) => eyes.rows,
-            // Rows see what came before them, in whatever parts they are read.
-            Eyes::Qwen(_) => 1,
-        }
+    fn beside(&self, options: &ModelOptions) -> Vec<&'static str> {
+        // What is seen goes to the session's cache, beside what is read.
+        let fits = options.kv == KvCache::OffGraph
+            && match &self.eyes {
+                // Rows see each other.
+                Eyes::Gemma3(eyes) => eyes.rows <= options.chunk,
+                // Rows see what came before them, in whatever parts they are read. Behind an image, positions are shifted, which
+                // a program can be told that counts tokens from one position.
+                Eyes::Qwen(_) => options.position == Position::Number,
+            };
+        if fits { vec![LOOK, IMAGE_ROWS] } else { Vec::new() }
     }
 
     fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {

@@ -89,11 +89,6 @@ impl QwenEyes {
         Ok(eyes)
     }
 
-    /// Rows of the largest image.
-    pub fn most_rows(&self) -> usize {
-        self.most_patches() / self.spatial_merge_size.pow(2)
-    }
-
     /// Patches of the largest image.
     pub fn most_patches(&self) -> usize {
         let square = self.spatial_merge_size.pow(2);

@@ -1,0 +1,133 @@
+//! What is known of a program's eyes: how images become what it takes, and how they stand in a prompt.
+
+use super::{Image, ImageError, SeeError, Sight};
+use crate::{LanguageModel, LlmError, Result};
+use pteron_companion::{Marks, Patches, Pixels, Size, VISION, Vision};
+use pteron_format::pte::Pte;
+use pteron_vision::{Picture, input};
+use std::sync::Arc;
+
+/// Bytes that an image file may have.
+const MOST_BYTES: usize = 64 << 20;
+/// Bytes of what stands around an image.
+const MOST_AROUND: usize = 1 << 10;
+/// Pixels that the images of one conversation may have before they are resized: what looking at them takes.
+const MOST_PIXELS: usize = 256 << 20;
+
+/// The eyes of a model. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Eyes(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    vision: Vision,
+    sight: Sight,
+}
+
+impl Eyes {
+    /// Bytes that an image file may have.
+    pub const MOST_BYTES: usize = MOST_BYTES;
+
+    /// What a program carries that sees; `None` where it does not.
+    ///
+    /// # Errors
+    /// When what it says of itself is not what its methods take.
+    pub fn inside(pte: &Pte, model: &LanguageModel) -> Result<Option<Eyes>> {
+        let Some(json) = pte.named(VISION) else { return Ok(None) };
+        let wrong = |problem: String| LlmError::NamedData { key: VISION, problem };
+        let vision: Vision = serde_json::from_slice(&json).map_err(|error| wrong(error.to_string()))?;
+        let Some(sight) = model.sight().cloned() else {
+            return Err(wrong("the program has no methods that look at images and read them".to_owned()));
+        };
+        check(&vision, &sight).map_err(wrong)?;
+        Ok(Some(Eyes(Arc::new(Inner { vision, sight }))))
+    }
+
+    /// How images stand in a prompt.
+    pub(super) fn marks(&self) -> &Marks {
+        &self.0.vision.marks
+    }
+
+    /// An image from the bytes of its file. Nothing has been seen of it yet but its pixels, of which there may be so many.
+    fn image(&self, bytes: &[u8], room: &mut usize) -> Result<Image> {
+        let problem = |problem: ImageError| SeeError::Image { number: 1, problem };
+        if bytes.len() > MOST_BYTES {
+            return Err(problem(ImageError::TooLong { most: MOST_BYTES }).into());
+        }
+        let Inner { vision, sight } = &*self.0;
+        let picture = Picture::read(bytes).map_err(|error| problem(error.into()))?;
+        let left = room.checked_sub(picture.width() * picture.height());
+        *room = left.ok_or_else(|| problem(ImageError::TooMuch { most: MOST_PIXELS }))?;
+        let input = input(&picture, &vision.pixels).map_err(|error| problem(error.into()))?;
+        let rows = match (&input.places, sight.whole()) {
+            (Some(places), _) => places.rows.len() / 3,
+            (None, Some(rows)) => rows,
+            (None, None) => return Err(SeeError::Blind.into()),
+        };
+        let found = input.shape.first().copied().unwrap_or(0);
+        if let (Some(_), Some(most)) = (&input.places, most_patches(sight).filter(|&most| found > most)) {
+            return Err(problem(ImageError::Patches { found, most }).into());
+        }
+        Image::new(input, rows, vision.marks.row)
+    }
+
+    /// Images from the bytes of their files, PNG or JPEG.
+    ///
+    /// # Errors
+    /// When one is no image, or too large; which one is told.
+    pub fn images<B: AsRef<[u8]>>(&self, files: impl IntoIterator<Item = B>) -> Result<Vec<Image>> {
+        let (numbered, mut room) = ((1..).zip(files), MOST_PIXELS);
+        let read = |(number, bytes): (usize, B)| match self.image(bytes.as_ref(), &mut room) {
+            Err(LlmError::See(SeeError::Image { problem, .. })) => {
+                Err(SeeError::Image { number, problem }.into())
+            }
+            read => read,
+        };
+        numbered.map(read).collect()
+    }
+}
+
+/// Patches that the program takes in one call.
+fn most_patches(sight: &Sight) -> Option<usize> {
+    sight.pixels.first()?.max
+}
+
+/// Whether what a file says fits the methods that it has: sizes are a stranger's until they have been compared.
+fn check(vision: &Vision, sight: &Sight) -> Result<(), String> {
+    let Pixels { size, patches, mean, deviation, factor, .. } = &vision.pixels;
+    let numbers = mean.iter().chain(deviation).chain([factor]);
+    if !numbers.clone().all(|number| number.is_finite()) || deviation.contains(&0.0) {
+        return Err("its numbers make no pixels".to_owned());
+    }
+    if vision.marks.around.len() > MOST_AROUND {
+        return Err("more stands around an image than any text needs".to_owned());
+    }
+    let declared: Vec<Option<usize>> = sight.pixels.iter().map(|dim| dim.max).collect();
+    let fits = match (*size, *patches) {
+        (Size::Fixed { height, width }, None) => {
+            !sight.has_places && declared == [Some(1), Some(3), Some(height), Some(width)]
+        }
+        (Size::Near { multiple, least, most }, Some(Patches { side, merged, frames, window })) => {
+            let square = side.checked_mul(merged).filter(|&square| square == multiple && square > 0);
+            let area = square.and_then(|square| square.checked_mul(square));
+            let numbers = side.checked_mul(side).and_then(|area| area.checked_mul(frames)?.checked_mul(3));
+            let room = match declared.as_slice() {
+                &[Some(count), Some(each)] if numbers == Some(each) => {
+                    side.checked_mul(side).and_then(|area| area.checked_mul(count))
+                }
+                _ => None,
+            };
+            let bounds = area.is_some_and(|area| area <= most) && least <= most;
+            sight.has_places
+                && window > 0
+                && merged.checked_mul(window).is_some()
+                && bounds
+                && room.is_some_and(|room| most <= room)
+        }
+        _ => false,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err("images become other pixels than the program takes".to_owned()),
+    }
+}

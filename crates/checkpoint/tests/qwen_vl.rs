@@ -1,4 +1,4 @@
-//! Tiny Qwen2.5-VLs, from Hugging Face folders, held to what transformers computes (`make_qwen_vl.py`): patches, rows, logits and
+//! Tiny Qwen2.5-VLs and Qwen3-VLs, from Hugging Face folders, held to what transformers computes (`make_qwen_vl.py`): patches, rows, logits and
 //! greedy tokens behind images.
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
@@ -13,7 +13,7 @@ use pteron_vision::{Input, Picture, Places, input};
 use speech::{Expected, data, difference, exported, floats};
 
 const CLOSE: f32 = 2e-4;
-const CASES: [(&str, Expected, &[&[&str]]); 2] = [
+const CASES: [(&str, Expected, &[&[&str]]); 4] = [
     (
         "qwen2_5_vl",
         Expected(include_bytes!("data/qwen2_5_vl_expected.safetensors")),
@@ -22,6 +22,16 @@ const CASES: [(&str, Expected, &[&[&str]]); 2] = [
     (
         "qwen2_5_vl_other",
         Expected(include_bytes!("data/qwen2_5_vl_other_expected.safetensors")),
+        &[&["grey.png", "palette.png"], &["alpha.png"]],
+    ),
+    (
+        "qwen3_vl",
+        Expected(include_bytes!("data/qwen3_vl_expected.safetensors")),
+        &[&["noise.png"], &["wide.png", "grey.png"], &[]],
+    ),
+    (
+        "qwen3_vl_other",
+        Expected(include_bytes!("data/qwen3_vl_other_expected.safetensors")),
         &[&["grey.png", "palette.png"], &["alpha.png"]],
     ),
 ];

@@ -40,7 +40,8 @@ const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
 const HEARS: [&str; 2] = ["voxtral", "voxtral_realtime"];
 
 /// Wrappers around a text model that sees, and the family that both are.
-const SEES: [(&str, &str); 2] = [("gemma3", "gemma3 with eyes"), ("qwen2_5_vl", "qwen2_5_vl")];
+const SEES: [(&str, &str); 3] =
+    [("gemma3", "gemma3 with eyes"), ("qwen2_5_vl", "qwen2_5_vl"), ("qwen3_vl", "qwen3_vl")];
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {

@@ -65,12 +65,38 @@ pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointE
                     window: eyes.window(),
                 }),
             };
-            let row = eyes.image_token_id;
-            let marks = Marks { placeholder: row, row, end: None, around: String::new() };
+            let marks = alone(eyes.image_token_id);
+            near(&said, usual, eyes.most_patches()).map(|pixels| Vision { pixels, marks })
+        }
+        Eyes::Qwen3(eyes) => {
+            let usual = Pixels {
+                size: Size::Near {
+                    multiple: eyes.patch_size * eyes.spatial_merge_size,
+                    least: 256 * 256,
+                    most: 4096 * 4096,
+                },
+                filter: Filter::Bicubic,
+                factor: 1.0 / 255.0,
+                mean: [0.5; 3],
+                deviation: [0.5; 3],
+                patches: Some(Patches {
+                    side: eyes.patch_size,
+                    merged: eyes.spatial_merge_size,
+                    frames: eyes.temporal_patch_size,
+                    // Windows, where there are any, are none of these eyes.
+                    window: 1,
+                }),
+            };
+            let marks = alone(eyes.image_token_id);
             near(&said, usual, eyes.most_patches()).map(|pixels| Vision { pixels, marks })
         }
     };
     vision.map_err(|problem| CheckpointError::configuration(&path, problem))
+}
+
+/// Marks of a model whose templates write for an image what stands for each row of it, and nothing around that.
+fn alone(row: u32) -> Marks {
+    Marks { placeholder: row, row, end: None, around: String::new() }
 }
 
 /// Images of one size, which is the tower's.

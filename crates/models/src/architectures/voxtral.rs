@@ -111,7 +111,7 @@ impl Voxtral {
 
     fn text_decoder(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
         let rows = net.text_rows(self.text.hidden_size)?;
-        Ok(vec![("logits".to_owned(), self.text.over(net, rows)?)])
+        Ok(vec![("logits".to_owned(), self.text.over(net, rows, &[])?)])
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Net {
     kinds: Option<ValueId>,
     /// What is added to positions before tokens turn by them, where images before them have taken fewer than they have rows.
     shift: Option<ValueId>,
-    /// Positions of rows along several axes, `[axes, T]`, and how many pairs of a head turn by each in turn.
+    /// Positions of rows along several axes, `[axes, T]`, and the axis by which each pair of a head turns.
     axes: Option<(ValueId, Vec<usize>)>,
     /// The positions of the first and the last token in a column, where all of them see each other.
     column: Option<ValueId>,
@@ -185,7 +185,7 @@ impl Net {
         }
     }
 
-    /// Positions along several axes, and how many pairs turn by each in turn, where rows have them.
+    /// Positions along several axes, and the axis by which each pair turns, where rows have them.
     pub(crate) fn axes(&self) -> Option<&(ValueId, Vec<usize>)> {
         self.axes.as_ref()
     }

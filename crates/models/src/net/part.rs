@@ -104,10 +104,10 @@ impl Net {
         Ok(rows)
     }
 
-    /// Gives rows of an image positions along three axes, one more input, and says how many pairs turn by each in turn.
-    pub(crate) fn turn_by_axes(&mut self, length: Dim, sections: &[usize]) {
+    /// Gives rows of an image positions along three axes, one more input, and says by which of them each pair of a head turns.
+    pub(crate) fn turn_by_axes(&mut self, length: Dim, axes: Vec<usize>) {
         let positions = self.input("positions", DType::I64, vec![Dim::known(3), length]);
-        self.axes = Some((positions, sections.to_vec()));
+        self.axes = Some((positions, axes));
     }
 
     /// One more input.

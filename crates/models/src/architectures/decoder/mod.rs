@@ -388,7 +388,12 @@ impl Decoder {
         added(net, x, fed, names.after_feed)
     }
 
-    pub(super) fn all_layers(&self, net: &mut Net, mut x: ValueId) -> Mixed {
+    pub(super) fn all_layers(&self, net: &mut Net, x: ValueId) -> Mixed {
+        self.layers_with(net, x, &[])
+    }
+
+    /// All layers, with something more added to what leaves each of the first.
+    fn layers_with(&self, net: &mut Net, mut x: ValueId, more: &[ValueId]) -> Mixed {
         let context = net.options().context;
         let ropes = self.ropes.iter().map(|spec| {
             let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
@@ -397,6 +402,9 @@ impl Decoder {
         let ropes = ropes.collect::<Result<Vec<Rope>, ModelError>>()?;
         for (number, layer) in self.layers.iter().enumerate() {
             x = self.layer(net, x, number, layer, &ropes)?;
+            if let Some(&more) = more.get(number) {
+                x = net.add(x, more)?;
+            }
         }
         Ok(x)
     }
@@ -407,9 +415,9 @@ impl Decoder {
         Ok((table, self.all_layers(net, x)?))
     }
 
-    /// Logits of rows that are not made of tokens here.
-    pub(super) fn over(&self, net: &mut Net, rows: ValueId) -> Mixed {
-        let x = self.all_layers(net, rows)?;
+    /// Logits of rows that are not made of tokens here, with something more added to what leaves each of the first layers.
+    pub(super) fn over(&self, net: &mut Net, rows: ValueId, more: &[ValueId]) -> Mixed {
+        let x = self.layers_with(net, rows, more)?;
         let width = self.embedding.width.unwrap_or(self.hidden_size);
         let table = if self.head.tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
         let table = matrix(net, table, self.vocab_size, width)?;

@@ -5,17 +5,20 @@
 
 mod gemma3;
 mod qwen;
+mod qwen3;
 mod siglip;
 
-use pteron_ir::{Dim, ValueId};
+use pteron_ir::{Dim, Op, ValueId};
 
 use super::decoder::{Decoder, Places, ROWS, Row};
 use super::{Architecture, Facts};
 use crate::model::{KvCache, ModelOptions, Position};
+use crate::net::literal;
 use crate::{Config, ConfigError, ModelError, Net};
 
 pub use gemma3::Gemma3Eyes;
 pub use qwen::QwenEyes;
+pub use qwen3::Qwen3Eyes;
 pub use siglip::Siglip;
 
 /// The method that looks at an image.
@@ -28,6 +31,9 @@ pub(super) const GEMMA3: &[&str] = &["gemma3 with eyes", "Gemma3ForConditionalGe
 
 /// What Qwen2.5-VLs are called.
 pub(super) const QWEN2_5_VL: &[&str] = &["qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"];
+
+/// What Qwen3-VLs are called.
+pub(super) const QWEN3_VL: &[&str] = &["qwen3_vl", "Qwen3VLForConditionalGeneration"];
 
 /// A language model that sees.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +51,8 @@ pub enum Eyes {
     Gemma3(Gemma3Eyes),
     /// Images near their own size, rows with positions along three axes.
     Qwen(QwenEyes),
+    /// The same with learned places, and with rows of several layers for the first layers of the text model.
+    Qwen3(Qwen3Eyes),
 }
 
 impl Seeing {
@@ -62,11 +70,23 @@ impl Seeing {
         Ok(Seeing { text, eyes: Eyes::Qwen(QwenEyes::read(config)?) })
     }
 
+    /// A Qwen3-VL as its `config.json` describes it.
+    pub fn qwen3_vl(config: &Config) -> Result<Seeing, ConfigError> {
+        let text = named("qwen3")?.read(&qwen::one_axis(config)?)?;
+        let eyes = Qwen3Eyes::read(config)?;
+        let (levels, layers) = (eyes.levels(), text.layers.len());
+        if levels > layers {
+            return Err(ConfigError(format!("the vision tower has rows for {levels} layers of {layers}")));
+        }
+        Ok(Seeing { text, eyes: Eyes::Qwen3(eyes) })
+    }
+
     /// The one that a `config.json` describes.
     pub fn read(config: &Config) -> Result<Seeing, ConfigError> {
-        match config.family()?.starts_with("qwen2_5_vl") {
-            true => Seeing::qwen2_5_vl(config),
-            false => Seeing::gemma3(config),
+        match config.wrapper().map_or_else(|| config.family(), Ok)? {
+            name if name.starts_with("qwen2_5_vl") => Seeing::qwen2_5_vl(config),
+            name if name.starts_with("qwen3_vl") => Seeing::qwen3_vl(config),
+            _ => Seeing::gemma3(config),
         }
     }
 }
@@ -93,7 +113,7 @@ impl Architecture for Seeing {
     }
 
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
-        if matches!(self.eyes, Eyes::Qwen(_)) && !self.beside(net.options()).is_empty() {
+        if matches!(self.eyes, Eyes::Qwen(_) | Eyes::Qwen3(_)) && !self.beside(net.options()).is_empty() {
             net.shift_positions();
         }
         self.text.build(net)
@@ -107,7 +127,7 @@ impl Architecture for Seeing {
                 Eyes::Gemma3(eyes) => eyes.rows <= options.chunk,
                 // Rows see what came before them, in whatever parts they are read. Behind an image, positions are shifted, which
                 // a program can be told that counts tokens from one position.
-                Eyes::Qwen(_) => options.position == Position::Number,
+                Eyes::Qwen(_) | Eyes::Qwen3(_) => options.position == Position::Number,
             };
         if fits { vec![LOOK, IMAGE_ROWS] } else { Vec::new() }
     }
@@ -117,15 +137,29 @@ impl Architecture for Seeing {
         match (part, &self.eyes) {
             (LOOK, Eyes::Gemma3(eyes)) => Ok(vec![("rows".to_owned(), eyes.look(net, width)?)]),
             (LOOK, Eyes::Qwen(eyes)) => Ok(vec![("rows".to_owned(), eyes.look(net, width)?)]),
+            (LOOK, Eyes::Qwen3(eyes)) => Ok(vec![("rows".to_owned(), eyes.look(net, width)?)]),
             (_, Eyes::Qwen(eyes)) => {
                 let length = net.symbol("T", net.options().chunk);
                 let rows = net.image_rows(width, length.clone(), false)?;
-                net.turn_by_axes(length, &eyes.mrope_section);
-                Ok(vec![("logits".to_owned(), self.text.over(net, rows)?)])
+                net.turn_by_axes(length, eyes.axes());
+                Ok(vec![("logits".to_owned(), self.text.over(net, rows, &[])?)])
+            }
+            (_, Eyes::Qwen3(eyes)) => {
+                let length = net.symbol("T", net.options().chunk);
+                let all = net.image_rows(width * (1 + eyes.levels()), length.clone(), false)?;
+                net.turn_by_axes(length, eyes.axes());
+                let part = |net: &mut Net, number: usize| {
+                    let (start, stop) = (literal(number * width), literal((number + 1) * width));
+                    net.op(Op::Slice { x: all, axis: literal(2), start, stop, step: 1 })
+                };
+                let rows = part(net, 0)?;
+                let more =
+                    (1..=eyes.levels()).map(|level| part(net, level)).collect::<Result<Vec<_>, _>>()?;
+                Ok(vec![("logits".to_owned(), self.text.over(net, rows, &more)?)])
             }
             (_, Eyes::Gemma3(eyes)) => {
                 let rows = net.image_rows(width, Dim::known(eyes.rows as i64), true)?;
-                Ok(vec![("logits".to_owned(), self.text.over(net, rows)?)])
+                Ok(vec![("logits".to_owned(), self.text.over(net, rows, &[])?)])
             }
         }
     }

@@ -95,6 +95,12 @@ impl QwenEyes {
         (MOST_PATCHES / square).max(1) * square
     }
 
+    /// The axis by which each pair of a head of the text model turns.
+    pub(super) fn axes(&self) -> Vec<usize> {
+        let sections = self.mrope_section.iter().enumerate();
+        sections.flat_map(|(number, &pairs)| std::iter::repeat_n(number % 3, pairs)).collect()
+    }
+
     /// Merged cells along the side of a window.
     pub fn window(&self) -> usize {
         self.window_size / self.spatial_merge_size / self.patch_size
@@ -120,13 +126,14 @@ impl QwenEyes {
         let dtype = net.activations();
         let weight = net.floats_as("visual.patch_embed.proj.weight", &kernel, &[hidden, inputs], dtype)?;
         let mut x = product_of(net, pixels, weight, None)?;
-        let (turn, windows) = (self.turn(net, places)?, self.windows(net, places, length)?);
+        let heads = Heads { hidden, heads: self.num_heads, theta: self.theta };
+        let (turn, windows) = (heads.turn(net, places)?, self.windows(net, places, length)?);
         for layer in 0..self.depth {
             let name = format!("visual.blocks.{layer}");
             net.enter(name.as_str());
             let mask = (!self.fullatt_block_indexes.contains(&layer)).then_some(windows);
             let normed = rms(net, x, &format!("{name}.norm1"), hidden)?;
-            let attended = self.attention(net, normed, &name, length, turn, mask)?;
+            let attended = heads.attention(net, normed, &name, length, turn, mask)?;
             x = net.add(x, attended)?;
             let normed = rms(net, x, &format!("{name}.norm2"), hidden)?;
             let inner = self.intermediate_size;
@@ -146,9 +153,29 @@ impl QwenEyes {
         unpacked(net, x, "visual.merger.mlp.2", width, wide, true)
     }
 
+    /// `[1, 1, N, N]`: which patches are in one window.
+    fn windows(&self, net: &mut Net, places: ValueId, length: ValueId) -> Result<ValueId, ModelError> {
+        let numbers = net.pick(places, 2, 0)?;
+        let shape = vec![literal(1), literal(1), value(length), literal(1)];
+        let rows = net.op(Op::Reshape { x: numbers, shape })?;
+        let shape = vec![literal(1), literal(1), literal(1), value(length)];
+        let columns = net.op(Op::Reshape { x: numbers, shape })?;
+        net.op(Op::Equal { a: rows, b: columns })
+    }
+}
+
+/// Heads of a tower whose patches turn by row and column.
+pub(super) struct Heads {
+    pub(super) hidden: usize,
+    pub(super) heads: usize,
+    /// The base of positions.
+    pub(super) theta: f32,
+}
+
+impl Heads {
     /// Cosines and sines by which patches turn, `[N, head_dim]` in f32: half of the pairs by row, half by column.
-    fn turn(&self, net: &mut Net, places: ValueId) -> Result<[ValueId; 2], ModelError> {
-        let half = self.hidden_size / self.num_heads / 2;
+    pub(super) fn turn(&self, net: &mut Net, places: ValueId) -> Result<[ValueId; 2], ModelError> {
+        let half = self.hidden / self.heads / 2;
         let frequency = |pair: usize| self.theta.powf(-2.0 * pair as f32 / half as f32);
         let frequencies: Vec<f32> = (0..half / 2).map(frequency).collect();
         let frequencies = net.vector("visual.frequencies", &frequencies);
@@ -164,17 +191,8 @@ impl QwenEyes {
         Ok([net.op(Op::Cos { x: angles })?, net.op(Op::Sin { x: angles })?])
     }
 
-    /// `[1, 1, N, N]`: which patches are in one window.
-    fn windows(&self, net: &mut Net, places: ValueId, length: ValueId) -> Result<ValueId, ModelError> {
-        let numbers = net.pick(places, 2, 0)?;
-        let shape = vec![literal(1), literal(1), value(length), literal(1)];
-        let rows = net.op(Op::Reshape { x: numbers, shape })?;
-        let shape = vec![literal(1), literal(1), literal(1), value(length)];
-        let columns = net.op(Op::Reshape { x: numbers, shape })?;
-        net.op(Op::Equal { a: rows, b: columns })
-    }
-
-    fn attention(
+    /// Attention of all patches, or of those that a mask lets see each other.
+    pub(super) fn attention(
         &self,
         net: &mut Net,
         x: ValueId,
@@ -183,7 +201,7 @@ impl QwenEyes {
         [cos, sin]: [ValueId; 2],
         mask: Option<ValueId>,
     ) -> Result<ValueId, ModelError> {
-        let (hidden, heads) = (self.hidden_size, self.num_heads);
+        let (hidden, heads) = (self.hidden, self.heads);
         let head_dim = hidden / heads;
         let all = unpacked(net, x, &format!("{name}.attn.qkv"), 3 * hidden, hidden, true)?;
         let shape = vec![literal(1), value(length), literal(3 * heads), literal(head_dim)];
@@ -210,7 +228,7 @@ fn rms(net: &mut Net, x: ValueId, name: &str, size: usize) -> Result<ValueId, Mo
 }
 
 /// A short list of counts.
-fn numbers(key: &str, value: &Value) -> Result<Vec<usize>, ConfigError> {
+pub(super) fn numbers(key: &str, value: &Value) -> Result<Vec<usize>, ConfigError> {
     let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
     let list = value.as_array().filter(|list| list.len() <= MOST_LAYERS);
     let list: Option<Vec<usize>> = list.and_then(|list| list.iter().map(number).collect());

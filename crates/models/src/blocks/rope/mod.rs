@@ -216,12 +216,12 @@ impl Rope {
 impl Rope {
     /// Cosines and sines of rows with positions along several axes, `[T, dims]` in f32.
     fn along_axes(&self, net: &mut Net) -> Result<[ValueId; 2], ModelError> {
-        let Some((positions, sections)) = net.axes().cloned() else {
+        let Some((positions, axes)) = net.axes().cloned() else {
             return Err(ModelError::configuration("rows without positions"));
         };
         let pairs = self.dims / 2;
-        if self.is_partial() || self.interleaved || sections.iter().sum::<usize>() != pairs {
-            let problem = format!("{pairs} pairs of a head do not turn by axes in parts of {sections:?}");
+        if self.is_partial() || self.interleaved || axes.len() != pairs {
+            let problem = format!("{pairs} pairs of a head, and axes for {} of them", axes.len());
             return Err(ModelError::configuration(problem));
         }
         let frequencies: Vec<f32> = match &self.frequencies {
@@ -234,18 +234,24 @@ impl Rope {
             }
         };
         let angles = net.once(&format!("{}.angles", self.name), |net| {
-            let (mut parts, mut from) = (Vec::new(), 0);
-            for (number, &count) in sections.iter().enumerate() {
-                let along = net.pick(positions, number as i64 % 3, 0)?;
+            let mut sum = None;
+            for number in 0..=axes.iter().copied().max().unwrap_or(0) {
+                let along = net.pick(positions, number as i64, 0)?;
                 let along = net.cast(along, DType::F32)?;
                 let along = net.op(Op::ExpandDims { x: along, axis: 1 })?;
-                let key = format!("{}.frequencies.{number}", self.name);
-                let part = net.vector(&key, &frequencies[from..from + count]);
-                parts.push(net.multiply(along, part)?);
-                from += count;
+                // A pair turns by one axis: by all others not at all.
+                let own =
+                    axes.iter().zip(&frequencies).map(|(&axis, &by)| if axis == number { by } else { 0.0 });
+                let own =
+                    net.vector(&format!("{}.frequencies.{number}", self.name), &own.collect::<Vec<f32>>());
+                let part = net.multiply(along, own)?;
+                sum = Some(match sum {
+                    Some(sum) => net.add(sum, part)?,
+                    None => part,
+                });
             }
-            let twice = parts.repeat(2);
-            net.op(Op::Concatenate { tensors: twice, axis: 1 })
+            let half = sum.ok_or_else(|| ModelError::configuration("rows turn by no axis"))?;
+            net.op(Op::Concatenate { tensors: vec![half, half], axis: 1 })
         })?;
         let cos = net.once(&format!("{}.cosines", self.name), |net| net.op(Op::Cos { x: angles }))?;
         let sin = net.once(&format!("{}.sines", self.name), |net| net.op(Op::Sin { x: angles }))?;

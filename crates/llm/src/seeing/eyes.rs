@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// Bytes of what stands around an image.
 const MOST_AROUND: usize = 1 << 10;
 /// Pixels that the images of one conversation may have before they are resized: what looking at them takes.
-const MOST_PIXELS: usize = 256 << 20;
+const MOST_PIXELS: usize = 256_000_000;
 
 /// The eyes of a model. Clones share them.
 #[derive(Clone, Debug)]

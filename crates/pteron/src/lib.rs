@@ -22,6 +22,7 @@
 //!   share its weights.
 //! - [`Model::generate`] and [`Model::stream`]: a [`Prompt`] in, answers out, nothing kept. Answers can be held to a JSON
 //!   [schema](GenerateOptions::schema) or a [grammar](GenerateOptions::grammar).
+//! - [`Message::showing`] and [`Chat::show`]: images, PNG or JPEG, for models that [see](Model::sees).
 //! - [`Transcriber`]: sound in, text with times out.
 //! - [`Embedder`]: texts in, vectors out, or how well documents answer a question.
 //! - [`Program`] and [`Session`]: any program, on tensors.

@@ -12,10 +12,13 @@ use pteron::{
     SpecialTokens, Step, WhenFull,
 };
 use pteron_checkpoint::{Checkpoint, Export, ExportOptions};
+use pteron_llm::sampler::SamplerSettings;
+use pteron_llm::{Event, Request, Round, ScheduleOptions, Scheduler};
 use pteron_runtime::Precision;
 use pteron_tensor::DType;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -123,6 +126,50 @@ fn answers_are_those_of_transformers() {
                 let guessing = options.speculate(pteron::Speculate::Lookup);
                 let guessed = model.stream(prompt, &guessing, &Cancel::default(), |_: &str| ()).unwrap();
                 assert_eq!(guessed.tokens, wanted, "{what}, guessed");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_at_once_are_each_as_alone() {
+    for (name, prompts) in CASES {
+        for (batched, chunk) in [(false, 64), (false, 3), (true, 64), (true, 3)] {
+            let (_folder, model) = opened(name, batched, None);
+            if !model.sees() {
+                continue;
+            }
+            let options = pteron_llm::GenerateOptions {
+                max_new: Some(24),
+                sampling: SamplerSettings { temperature: 0.0, ..SamplerSettings::default() },
+                seed: 0,
+                stop: Vec::new(),
+                end_tokens: Vec::new(),
+            };
+            let mut schedule = ScheduleOptions::default();
+            schedule.chunk = chunk;
+            let (mut scheduler, handle) = Scheduler::new(model.language(), None, schedule).unwrap();
+            // All of them twice: the second time much of them is in somebody's caches.
+            for _ in 0..2 {
+                let (sender, ended) = std::sync::mpsc::channel();
+                for (number, parts) in prompts.iter().enumerate() {
+                    let prompt = model.tokens(asked(parts), &greedy(1)).unwrap();
+                    let mut request = Request::new(prompt.tokens, options.clone());
+                    request.images = prompt.images;
+                    let sender = sender.clone();
+                    let listener = move |event| {
+                        if let Event::Ended { outcome, .. } = event {
+                            sender.send((number, outcome.unwrap().tokens)).unwrap();
+                        }
+                        ControlFlow::Continue(())
+                    };
+                    handle.submit(request, Box::new(listener)).unwrap();
+                }
+                while scheduler.run_round() == Round::Worked {}
+                for (number, tokens) in ended.try_iter() {
+                    let wanted = expected(name, &format!("{number}.tokens"));
+                    assert_eq!(tokens, wanted, "{name}, {number}, batched: {batched}, by {chunk}");
+                }
             }
         }
     }

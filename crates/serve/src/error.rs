@@ -6,6 +6,7 @@ use pteron_llm::{LlmError, Refused, SeeError};
 use serde_json::{Value, json};
 
 const TOO_LONG: &str = "context_length_exceeded";
+const UNSEEN: &str = "invalid_image";
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +59,8 @@ impl ApiError {
 
     /// The same, where what is wrong is in the prompt of that name.
     pub(crate) fn of_prompt(self, name: &str) -> ApiError {
-        if self.code.is_some() { self.at(name) } else { self }
+        let is_in_prompt = self.code.is_some_and(|code| [TOO_LONG, UNSEEN].contains(&code));
+        if is_in_prompt { self.at(name) } else { self }
     }
 
     /// Something of ours went wrong.
@@ -98,8 +100,7 @@ impl From<LlmError> for ApiError {
             | LlmError::TooLarge { .. } => ApiError::invalid(message).code(TOO_LONG),
             LlmError::Answers { .. } => ApiError::parameter("n", message),
             LlmError::See(SeeError::Rows { .. } | SeeError::Torn { .. }) => ApiError::internal(message),
-            LlmError::See(SeeError::Blind) => ApiError::invalid(message).code("unsupported_parameter"),
-            LlmError::See(_) => ApiError::invalid(message).code("invalid_value"),
+            LlmError::See(_) => ApiError::invalid(message).code(UNSEEN),
             LlmError::DrawsItself { .. } => ApiError::invalid(message).code("unsupported_parameter"),
             LlmError::EmptyPrompt
             | LlmError::UnknownToken { .. }

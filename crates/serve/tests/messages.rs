@@ -120,10 +120,20 @@ fn the_stop_sequence_that_ended_a_message_is_named() {
 #[test]
 fn what_is_wrong_is_said_in_the_words_of_the_interface() {
     let server = plain();
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "AAAA"});
+    let image = json!({"type": "image", "source": source});
     let cases = [
         (message(json!({"max_tokens": null})), "max_tokens"),
         (message(json!({"messages": [{"role": "system", "content": "a"}]})), "user or the assistant"),
-        (message(json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]})), "only texts"),
+        (
+            message(json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]})),
+            "nothing is fetched",
+        ),
+        (message(json!({"messages": [{"role": "user", "content": [image]}]})), "does not see images"),
+        (
+            message(json!({"messages": [{"role": "user", "content": [{"type": "document"}]}]})),
+            "only texts, images",
+        ),
         (message(json!({"thinking": {"type": "enabled", "budget_tokens": 1024}})), "thinking"),
         (message(json!({"container": "x"})), "`container` is not honoured"),
     ];

@@ -101,7 +101,11 @@ fn what_is_not_honoured_is_an_error_in_its_own_words() {
         (ask(json!({"format": "xml"})), 400, "format"),
         (ask(json!({"keep_alive": "soon"})), 400, "keep_alive"),
         (ask(json!({"logprobs": true})), 400, "logprobs"),
-        (ask(json!({"messages": [{"role": "user", "content": "a", "images": ["x"]}]})), 400, "images"),
+        (
+            ask(json!({"messages": [{"role": "user", "content": "a", "images": ["AAAA"]}]})),
+            400,
+            "does not see images",
+        ),
         (ask(json!({"unheard": 1})), 400, "unheard"),
     ];
     for (body, status, word) in cases {

@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// Bytes of what stands around an image.
 const MOST_AROUND: usize = 1 << 10;
 /// Pixels that the images of one conversation may have before they are resized: what looking at them takes.
-const MOST_PIXELS: usize = 256 << 20;
+const MOST_PIXELS: usize = 256_000_000;
 
 /// The eyes of a model. Clones share them.
 #[derive(Clone, Debug)]
@@ -129,5 +129,66 @@ fn check(vision: &Vision, sight: &Sight) -> Result<(), String> {
     match fits {
         true => Ok(()),
         false => Err("images become other pixels than the program takes".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn checked(pixels: Value, sizes: &[usize], around: &str) -> Result<(), String> {
+        let mut whole =
+            json!({"filter": "bicubic", "factor": 1.0, "mean": [0, 0, 0], "deviation": [1, 1, 1]});
+        let more = pixels.as_object().cloned().unwrap_or_default();
+        whole.as_object_mut().unwrap().extend(more);
+        let marks = json!({"placeholder": 1, "row": 2, "around": around});
+        let vision = serde_json::from_value(json!({"pixels": whole, "marks": marks})).unwrap();
+        check(&vision, &Sight::taking(sizes, sizes.len() == 2))
+    }
+
+    #[test]
+    fn what_a_file_says_of_images_is_what_its_program_takes() {
+        let fixed = |height: u64, width: u64| json!({"size": {"fixed": {"height": height, "width": width}}});
+        assert_eq!(checked(fixed(4, 6), &[1, 3, 4, 6], "\n"), Ok(()));
+        for (wrong, sizes) in [
+            (fixed(4, 7), &[1, 3, 4, 6][..]),
+            (fixed(u64::MAX, 1), &[1, 3, 4, 6]),
+            (fixed(4, 6), &[4, 6]),
+            (fixed(4, 6), &[]),
+        ] {
+            assert!(checked(wrong.clone(), sizes, "").is_err(), "{wrong}");
+        }
+        assert!(checked(fixed(4, 6), &[1, 3, 4, 6], &"a".repeat(2000)).is_err());
+        let near = |multiple: u64, most: u64, side: u64, merged: u64, frames: u64, window: u64| {
+            json!({
+                "size": {"near": {"multiple": multiple, "least": 16, "most": most}},
+                "patches": {"side": side, "merged": merged, "frames": frames, "window": window},
+            })
+        };
+        assert_eq!(checked(near(8, 640, 4, 2, 2, 4), &[40, 96], ""), Ok(()));
+        let huge = u64::MAX;
+        for wrong in [
+            near(8, 656, 4, 2, 2, 4),
+            near(8, huge, 4, 2, 2, 4),
+            near(8, 8, 4, 2, 2, 4),
+            near(8, 48, 4, 2, 2, 4),
+            near(0, 640, 0, 2, 2, 4),
+            near(0, 640, 4, 0, 2, 4),
+            near(4, 640, 4, 2, 2, 4),
+            near(8, 640, 4, 2, 1, 4),
+            near(8, 640, 4, 2, 0, 4),
+            near(8, 640, 4, 2, 2, 0),
+            near(8, 640, 4, 2, 2, huge),
+            near(huge, 640, huge, 1, 2, 4),
+            near(8, 640, 4, 2, huge, 4),
+        ] {
+            assert!(checked(wrong.clone(), &[40, 96], "").is_err(), "{wrong}");
+        }
+        for wrong in [json!({"deviation": [1, 0, 1]}), json!({"factor": 1e40})] {
+            let mut pixels = fixed(4, 6);
+            pixels.as_object_mut().unwrap().extend(wrong.as_object().cloned().unwrap());
+            assert!(checked(pixels, &[1, 3, 4, 6], "").is_err(), "{wrong}");
+        }
     }
 }

@@ -122,3 +122,12 @@ fn dims(kind: &ArgumentKind, wanted: DType) -> Option<Vec<Bound>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+impl Sight {
+    /// That of a program which takes pixels of these sizes.
+    pub(super) fn taking(sizes: &[usize], has_places: bool) -> Sight {
+        let pixels = sizes.iter().map(|&size| Bound { min: 1, max: Some(size) }).collect();
+        Sight { pixels, has_places, rows: (DType::F32, 8), whole: None, longest: 1, shift: Vec::new() }
+    }
+}

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Names of models, and what they are asked: images and texts in turns.
-const CASES: [(&str, &[&[&str]]); 4] = [
+const CASES: [(&str, &[&[&str]]); 6] = [
     ("gemma3", &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]]),
     ("gemma3_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
     (
@@ -31,8 +31,13 @@ const CASES: [(&str, &[&[&str]]); 4] = [
         &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]],
     ),
     ("qwen2_5_vl_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
+    (
+        "qwen3_vl",
+        &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]],
+    ),
+    ("qwen3_vl_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
 ];
-const EACH: [&str; 2] = ["gemma3", "qwen2_5_vl"];
+const EACH: [&str; 3] = ["gemma3", "qwen2_5_vl", "qwen3_vl"];
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../checkpoint/tests/data").join(name)

@@ -44,7 +44,7 @@ impl Outputs {
         bytes: &mut [u8],
         together: Option<(&Arc<Outcome>, u64)>,
     ) -> Result<(), VulkanError> {
-        if self.buffer.is_seen() {
+        if self.buffer.is_read_in_place(bytes.len()) {
             return self.buffer.read_landed(offset, bytes);
         }
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,7 @@ use crate::output::{Align, Json, Output, Table, size};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron_llm::LanguageModel;
-use pteron_models::{KvCache, ModelOptions, Packing, Position};
+use pteron_models::{KvCache, Logits, ModelOptions, Packing, Position};
 use pteron_runtime::{LoadMode, Placement, Precision, Program};
 use pteron_tensor::DType;
 use serde::Serialize;
@@ -299,9 +299,10 @@ impl Source {
         // Whole pages of positions, so that small changes of a benchmark do not change the program.
         let context = plan.positions().next_multiple_of(256);
         let activations: DType = arguments.dtype.into();
-        let (kv, position) = match arguments.kv {
-            Kv::InGraph => (KvCache::InGraph, Position::Tensor),
-            Kv::OffGraph => (KvCache::OffGraph, Position::Number),
+        let (kv, position, logits) = match arguments.kv {
+            Kv::InGraph => (KvCache::InGraph, Position::Tensor, Logits::Last),
+            // As `pteron export` writes it.
+            Kv::OffGraph => (KvCache::OffGraph, Position::Number, Logits::Selected),
         };
         let options = ModelOptions {
             activations,
@@ -310,6 +311,7 @@ impl Source {
             chunk: arguments.chunk.min(context),
             kv,
             position,
+            logits,
             ..ModelOptions::default()
         };
         let (path, made) = match &arguments.save {

@@ -24,6 +24,9 @@ pub(crate) const ALIGNMENT: u64 = 256;
 /// What is staged at once.
 const STAGE_BYTES: u64 = 16 << 20;
 
+/// Bytes that are read past caches sooner than they are copied.
+const FEW_BYTES: usize = 1 << 10;
+
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A range of a buffer that a kernel sees.
@@ -44,6 +47,8 @@ pub(crate) struct Buffer {
     pub(crate) bytes: u64,
     /// Where the host sees it.
     mapped: Option<NonNull<u8>>,
+    /// Whether the host's caches have what it reads there: across a bus and past them, a row of scores takes longer than a token.
+    is_cached: bool,
 }
 
 // SAFETY: the pointer is to memory that the buffer owns and keeps mapped; it is read and written through `&self` by copies, beside
@@ -85,10 +90,14 @@ impl Buffer {
                 return Err(VulkanError::Memory { what, bytes });
             };
             let id = NEXT.fetch_add(1, Ordering::Relaxed);
-            let mut made = Buffer { device: device.clone(), buffer, id, memory, bytes, mapped: None };
+            let mut made =
+                Buffer { device: device.clone(), buffer, id, memory, bytes, mapped: None, is_cached: false };
             raw.bind_buffer_memory(buffer, memory, 0).map_err(failed("vkBindBufferMemory"))?;
             let flags = device.adapter.memory.memory_types[index as usize].property_flags;
             let seen = vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
+            // What is for reading has been made as good for that as the device has it.
+            made.is_cached =
+                flags.contains(vk::MemoryPropertyFlags::HOST_CACHED) || matches!(purpose, Purpose::Readback);
             if flags.contains(seen) {
                 let pointer = raw
                     .map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
@@ -155,9 +164,9 @@ impl Buffer {
         self.read_landed(offset, bytes)
     }
 
-    /// Whether the host sees it where it is.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.mapped.is_some()
+    /// Whether the host reads so many bytes where they are.
+    pub(crate) fn is_read_in_place(&self, bytes: usize) -> bool {
+        self.mapped.is_some() && (self.is_cached || bytes <= FEW_BYTES)
     }
 
     /// The device that it is of.
@@ -170,7 +179,7 @@ impl Buffer {
         if !self.holds(offset, bytes.len()) {
             return Err(VulkanError::Memory { what: "a read", bytes: bytes.len() as u64 });
         }
-        if let Some(pointer) = self.mapped {
+        if let Some(pointer) = self.mapped.filter(|_| self.is_read_in_place(bytes.len())) {
             // SAFETY: the range lies inside the mapped memory, and what kernels wrote there was waited for.
             unsafe {
                 let source = pointer.as_ptr().add(offset as usize);

@@ -1,4 +1,4 @@
-//! Models that see through the facade: tiny Gemma 3s and Qwen2.5-VLs, held to what transformers says behind images
+//! Models that see through the facade: tiny Gemma 3s, Qwen2.5-VLs and Qwen3-VLs, held to what transformers says behind images
 //! (`checkpoint/tests/make_gemma3.py`, `make_qwen_vl.py`), and to themselves: what a chat has read, forgotten and read again is as
 //! what a new one reads.
 

@@ -71,6 +71,7 @@ fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
         out: dtype,
         matrices: 1,
         rows: 2,
+        lanes: 1,
         threads: 64,
         gate: None,
         residual: None,
@@ -84,6 +85,8 @@ fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
     for gate in ["silu", "sigmoid_product", "gelu", "gelu_tanh"] {
         gemvs.push(Gemv { gate: Some(gate), matrices: 2, norm: Some(dtype), ..plain(8) });
     }
+    let several: Vec<Gemv> = gemvs.iter().map(|gemv| Gemv { lanes: 4, ..gemv.clone() }).collect();
+    gemvs.extend(several);
     let by_bytes: Vec<Gemv> = gemvs.iter().map(|gemv| Gemv { int8: true, ..gemv.clone() }).collect();
     gemvs.into_iter().chain(by_bytes).map(Kernel::Gemv).collect()
 }

@@ -8,7 +8,8 @@
 //! is added, first weight of the norm in 16 bytes, its epsilon, rows of activations, stride of rows of what is added; by matrix: one
 //! behind its last block, its columns, first word of the result, first vector, first scale, first bias, stride of rows of the result.
 //!
-//! Groups of one block stand side by side for all rows of activations, so that the cache has its packed rows for all of them.
+//! A group takes one row of activations, or a few, for which packed rows are read and taken apart once. Groups of one block stand side
+//! by side for all rows of activations, so that the cache has its packed rows for all of them.
 
 use super::Packed;
 use super::source::{Source, encoded, float, four, param, per_vector, per_word, rounded};
@@ -27,6 +28,8 @@ pub struct Gemv {
     pub matrices: u32,
     /// Packed rows of a group.
     pub rows: u32,
+    /// Rows of activations of a group.
+    pub lanes: u32,
     /// Threads of a group.
     pub threads: u32,
     /// The activation of the first of two matrices that the second multiplies.
@@ -54,7 +57,7 @@ impl Gemv {
         128 / bits
     }
 
-    /// Products that a group sums up.
+    /// Products that a group sums up for one row of activations.
     fn sums(&self) -> u32 {
         if self.gate.is_some() { 2 * self.rows } else { self.rows }
     }
@@ -67,14 +70,16 @@ impl Gemv {
         let (vectors, per) = (chunk / per_vector(self.left), per_vector(self.left) / 4);
         let mut text = format!(
             "let n0 = (block - {start}) * {rows}u;\n\
-             for (var c = thread; c < {count}; c += {threads}u) {{\nlet x_at = x_first + c * {vectors}u;\n\
-             let g = c * {chunk}u / {group}u;\n",
+             for (var c = thread; c < {count}; c += {threads}u) {{\nlet g = c * {chunk}u / {group}u;\n",
             rows = self.rows,
             count = param(3),
             threads = self.threads,
         );
-        for vector in 0..vectors {
-            text += &format!("let xs{vector} = x[x_at + {vector}u];\n");
+        for lane in 0..self.lanes {
+            text += &format!("let x_at{lane} = x_first{lane} + c * {vectors}u;\n");
+            for vector in 0..vectors {
+                text += &format!("let xs{lane}_{vector} = x[x_at{lane} + {vector}u];\n");
+            }
         }
         for (place, matrix) in matrices.enumerate() {
             let own = MATRICES + EACH * matrix;
@@ -94,35 +99,38 @@ impl Gemv {
                 );
             }
         }
-        for at in 0..fours {
-            let value = four(self.left, &format!("xs{}", at / per), at % per);
-            match self.norm {
-                None => text += &format!("let x{at} = {value};\n"),
-                Some(dtype) => {
-                    let own = per_vector(dtype) / 4;
-                    if at % own == 0 {
-                        let each = chunk / per_vector(dtype);
-                        text += &format!(
-                            "let ns{0} = norm[{first} + c * {each}u + {0}u];\n",
-                            at / own,
-                            first = param(6)
-                        );
-                    }
-                    let weight = four(dtype, &format!("ns{}", at / own), at % own);
-                    text += &format!(
-                        "let raw{at} = {value};\nsquares += dot(raw{at}, raw{at});\nlet x{at} = raw{at} * {weight};\n"
-                    );
-                }
+        if let Some(dtype) = self.norm {
+            let each = chunk / per_vector(dtype);
+            for vector in 0..each {
+                text += &format!("let ns{vector} = norm[{} + c * {each}u + {vector}u];\n", param(6));
             }
         }
-        let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
-        text += &format!("let total = dot({}, vec4<f32>(1.0));\n", all.join(" + "));
-        text += &if self.int8 { self.by_bytes(fours) } else { self.by_floats(fours) };
+        for lane in 0..self.lanes {
+            text += "{\n";
+            for at in 0..fours {
+                let value = four(self.left, &format!("xs{lane}_{}", at / per), at % per);
+                match self.norm {
+                    None => text += &format!("let x{at} = {value};\n"),
+                    Some(dtype) => {
+                        let own = per_vector(dtype) / 4;
+                        let weight = four(dtype, &format!("ns{}", at / own), at % own);
+                        text += &format!(
+                            "let raw{at} = {value};\nsquares{lane} += dot(raw{at}, raw{at});\n\
+                             let x{at} = raw{at} * {weight};\n"
+                        );
+                    }
+                }
+            }
+            let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
+            text += &format!("let total = dot({}, vec4<f32>(1.0));\n", all.join(" + "));
+            text += &if self.int8 { self.by_bytes(fours, lane) } else { self.by_floats(fours, lane) };
+            text += "}\n";
+        }
         text + "}\n"
     }
 
     /// Statements that multiply a thread's activations with what it has read of each row.
-    fn by_floats(&self, fours: u32) -> String {
+    fn by_floats(&self, fours: u32, lane: u32) -> String {
         let bits = self.right.bits;
         let (mask, one) = ((((1u32 << bits) - 1) << (23 - bits)), 0x3f80_0000u32);
         let mut text = String::new();
@@ -146,7 +154,8 @@ impl Gemv {
                 );
             }
             text += &format!(
-                "sum{row} += scale{row} * {factor}.0 * (dot(dots, vec4<f32>(1.0)) - total) + bias{row} * total; }}\n",
+                "sum{sum} += scale{row} * {factor}.0 * (dot(dots, vec4<f32>(1.0)) - total) + bias{row} * total; }}\n",
+                sum = lane * self.sums() + row,
                 factor = 1u32 << bits,
             );
         }
@@ -155,7 +164,7 @@ impl Gemv {
 
     /// The same with activations of 8 bits: rounded by the last bits of a float that is far larger, packed in the order in which codes
     /// come off their words, and multiplied four at a time.
-    fn by_bytes(&self, fours: u32) -> String {
+    fn by_bytes(&self, fours: u32, lane: u32) -> String {
         let mut text = "var size = vec4<f32>();\n".to_owned();
         for at in 0..fours {
             text += &format!("size = max(size, abs(x{at}));\n");
@@ -211,36 +220,38 @@ impl Gemv {
             let lost = if is_four { "" } else { " + 128i * whole" };
             text += &format!(
                 "let dots = {}{lost};\n\
-                 sum{row} += step * (scale{row} * f32(dots) + bias{row} * f32(whole)); }}\n",
-                dots.join(" + ")
+                 sum{sum} += step * (scale{row} * f32(dots) + bias{row} * f32(whole)); }}\n",
+                dots.join(" + "),
+                sum = lane * self.sums() + row,
             );
         }
         text
     }
 
-    /// Statements behind the sums: what a thread writes of its matrix.
-    fn written(&self, matrix: u32, start: &str) -> String {
+    /// Statements behind the sums: what a thread writes of its matrix for a row of activations.
+    fn written(&self, matrix: u32, start: &str, lane: u32) -> String {
         let own = MATRICES + EACH * matrix;
         let per = per_word(self.out);
-        let (width, sums) = (32 / per, self.sums() + u32::from(self.norm.is_some()));
+        let (width, begin) = (32 / per, lane * self.sums());
         let mut text = format!(
-            "let n = (block - {start}) * {rows}u + thread * {per}u;\n\
-             if thread < {threads}u && n < {columns} {{\nvar bits = 0u;\n",
+            "{{\nlet m = m0 + {lane}u;\nlet n = (block - {start}) * {rows}u + thread * {per}u;\n\
+             if thread < {threads}u && n < {columns} && m < {all} {{\nvar bits = 0u;\n",
             rows = self.rows,
             threads = self.rows / per,
             columns = param(own + 1),
+            all = param(8),
         );
         if self.norm.is_some() {
             text += &format!(
                 "let turn = 1.0 / sqrt(sum_of({}u) / f32({}) + {});\n",
-                sums - 1,
+                self.lanes * self.sums() + lane,
                 param(0),
                 float(7)
             );
         }
         let turn = if self.norm.is_some() { " * turn" } else { "" };
         for part in 0..per {
-            let sum = |first: u32| format!("sum_of({first}u + thread * {per}u + {part}u){turn}");
+            let sum = |first: u32| format!("sum_of({}u + thread * {per}u + {part}u){turn}", begin + first);
             let mut value = rounded(self.out, &sum(0));
             if let Some(activation) = self.gate {
                 text += &format!(
@@ -271,7 +282,7 @@ impl Gemv {
                 part * width
             );
         }
-        text + &format!("out[{} + (m * {} + n) / {per}u] = bits;\n}}\n", param(own + 2), param(own + 6))
+        text + &format!("out[{} + (m * {} + n) / {per}u] = bits;\n}}\n}}\n", param(own + 2), param(own + 6))
     }
 
     pub(super) fn text(&self) -> String {
@@ -290,7 +301,7 @@ impl Gemv {
             source.reads(&format!("biases{matrix}"), self.right.dtype);
         }
         // By sum what subgroups, or threads, have added up.
-        let sums = self.sums() + u32::from(self.norm.is_some());
+        let sums = self.lanes * (self.sums() + u32::from(self.norm.is_some()));
         source.push(&format!(
             "var<workgroup> parts: array<f32, {}>;\nvar<private> givers: u32;",
             sums * self.threads
@@ -300,14 +311,22 @@ impl Gemv {
              for (var i = 0u; i < givers; i++) {{ all += parts[i * {sums}u + number]; }}\nreturn all;\n}}"
         ));
         let mut body = format!(
-            "let m = group % {rows};\nlet block = group / {rows};\nlet x_first = {first} + m * {stride};\n",
+            "let tiles = ({rows} + {more}u) / {lanes}u;\nlet m0 = group % tiles * {lanes}u;\nlet block = group / tiles;\n",
             rows = param(8),
-            first = param(1),
-            stride = param(2),
+            more = self.lanes - 1,
+            lanes = self.lanes,
         );
-        let mut names: Vec<String> = (0..self.sums()).map(|at| format!("sum{at}")).collect();
+        for lane in 0..self.lanes {
+            body += &format!(
+                "let x_first{lane} = {first} + min(m0 + {lane}u, {rows} - 1u) * {stride};\n",
+                rows = param(8),
+                first = param(1),
+                stride = param(2),
+            );
+        }
+        let mut names: Vec<String> = (0..self.lanes * self.sums()).map(|at| format!("sum{at}")).collect();
         if self.norm.is_some() {
-            names.push("squares".to_owned());
+            names.extend((0..self.lanes).map(|lane| format!("squares{lane}")));
         }
         for name in &names {
             body += &format!("var {name} = 0.0;\n");
@@ -353,12 +372,18 @@ impl Gemv {
                 self.threads / 2
             );
         }
-        body += &each(&|matrix, start| self.written(matrix, start));
+        body +=
+            &each(&|matrix, start| (0..self.lanes).map(|lane| self.written(matrix, start, lane)).collect());
         source.main_of(self.threads, self.subgroups, &body);
         match self.is_pushed() {
             true => source.finish_pushed((MATRICES + EACH * self.matrices) as usize),
             false => source.finish(),
         }
+    }
+
+    /// Bytes that a group shares.
+    pub(crate) fn shared_bytes(&self) -> u32 {
+        4 * self.lanes * (self.sums() + u32::from(self.norm.is_some())) * self.threads
     }
 
     /// Whether parameters are pushed, so that no thread waits for them: they are the same in every run.

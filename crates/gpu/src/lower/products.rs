@@ -13,6 +13,9 @@ const SMALL_ROWS: usize = 4096;
 /// Numbers of a packed row from which on a group takes more of them all the same: its threads have enough to do.
 const LONG_ROWS: usize = 4096;
 
+/// Rows of activations up to which packed rows are read once for a few of them: tiles are for more.
+const MOST_ROWS: usize = 32;
+
 /// What is multiplied by what.
 #[derive(Clone)]
 pub(crate) struct Products {
@@ -72,7 +75,7 @@ impl Products {
                 && columns_fit(parts)
         });
         matches!(self.bits, 4 | 8)
-            && (1..=FEW_ROWS).contains(&rows)
+            && (1..=if on.features.subgroups { MOST_ROWS } else { FEW_ROWS }).contains(&rows)
             && inner.is_multiple_of(self.group.max(32) as usize)
             && floats(self.x.dtype)
             && Lowering::is_vectored(&self.x)
@@ -142,20 +145,28 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         has_effect: false,
     };
     let dtype = packed[0][1].dtype;
-    let kernel = Kernel::Gemv(Gemv {
+    let mut kernel = Gemv {
         left: x.dtype,
         right: Packed { bits: *bits, group: *group, dtype },
         out: out.dtype,
         matrices: packed.len() as u32,
         rows: each,
+        lanes: 1,
         threads,
         gate: *gate,
         residual: residual.map(|view| view.dtype),
         norm: norm.map(|(weight, _)| weight.dtype),
         subgroups: on.features.subgroups,
         int8: on.features.dots,
-    });
-    on.emit_over(kernel, &operands, access, params, blocks * rows);
+    };
+    for lanes in [2, 4].into_iter().filter(|&lanes| on.features.subgroups && rows >= lanes as usize) {
+        let wider = Gemv { lanes, ..kernel.clone() };
+        if wider.shared_bytes() <= on.features.shared_bytes {
+            kernel = wider;
+        }
+    }
+    let groups = blocks * rows.div_ceil(kernel.lanes as usize);
+    on.emit_over(Kernel::Gemv(kernel), &operands, access, params, groups);
     on.product = Some((on.dispatches.len(), products));
     true
 }

@@ -352,7 +352,8 @@ fn copy_row(
         DType::F32 => scores.extend_from_slice(&output.as_slice::<f32>().map_err(failed)?[range]),
         DType::BF16 => {
             let row = &output.as_slice::<half::bf16>().map_err(failed)?[range];
-            scores.extend(row.iter().map(|score| score.to_f32()));
+            // Their bits are the upper half of a float's: what is no number stays none, and no score needs a branch.
+            scores.extend(row.iter().map(|score| f32::from_bits(u32::from(score.to_bits()) << 16)));
         }
         DType::F16 => {
             let row = &output.as_slice::<half::f16>().map_err(failed)?[range];

@@ -55,6 +55,11 @@ impl Products {
         (self.x.layout.len() / inner, inner)
     }
 
+    /// Rows that are better than tiles; without subgroups, sums of more rows would not fit into what a group shares.
+    fn most_rows(&self, on: &Lowering) -> usize {
+        if on.features.subgroups { MOST_ROWS } else { FEW_ROWS }
+    }
+
     /// Whether one dispatch can compute it.
     pub(crate) fn fits(&self, on: &Lowering) -> bool {
         let (rows, inner) = self.rows();
@@ -75,7 +80,7 @@ impl Products {
                 && columns_fit(parts)
         });
         matches!(self.bits, 4 | 8)
-            && (1..=if on.features.subgroups { MOST_ROWS } else { FEW_ROWS }).contains(&rows)
+            && (1..=self.most_rows(on)).contains(&rows)
             && inner.is_multiple_of(self.group.max(32) as usize)
             && floats(self.x.dtype)
             && Lowering::is_vectored(&self.x)
@@ -159,10 +164,11 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         subgroups: on.features.subgroups,
         int8: on.features.dots,
     };
-    for lanes in [2, 4].into_iter().filter(|&lanes| on.features.subgroups && rows >= lanes as usize) {
-        let wider = Gemv { lanes, ..kernel.clone() };
-        if wider.shared_bytes() <= on.features.shared_bytes {
-            kernel = wider;
+    // Up to a few rows, more groups at once gain more than taking packed rows apart once does.
+    if rows > FEW_ROWS {
+        kernel.lanes = 4;
+        if kernel.shared_bytes() > on.features.shared_bytes {
+            kernel.lanes = 2;
         }
     }
     let groups = blocks * rows.div_ceil(kernel.lanes as usize);

@@ -33,8 +33,10 @@ PARTS = ("words", "times", "wer", "speed")
 RECORDINGS = ("jfk.wav", "jfk.mp3", "jfk-44100-stereo.flac", "librivox-0870.wav", "librivox-0880.wav", "librivox-0890.wav",
               "librivox-0920.wav", "librivox-0930.wav", "two_cities.wav", "beckett.wav", "endgame_nagg_nell.wav",
               "prompts/demo-congrats.wav", "prompts/demo-instruct.wav")
-# A prompt of fewer words is a word without context: a telephone menu puts several after each other.
+# A prompt of fewer words is a piece without context: a telephone menu puts several after each other.
 SENTENCE = 4
+# Prompts that one process hears, so that a run that is stopped loses little.
+BATCH = 40
 
 Cost = collections.namedtuple("Cost", "wall cpu rss_mib")
 Heard = collections.namedtuple("Heard", "text words")
@@ -131,29 +133,35 @@ def distance(reference, heard):
     return row[-1]
 
 
+def pterons(folder, binary, threads):
+    """f32, 8 bits, and what `pteron transcribe` does by default."""
+    return [Pteron(folder, binary, "none", False, threads), Pteron(folder, binary, "8w", False, threads),
+            Pteron(folder, binary, "8w", True, threads)]
+
+
 def measure_words(folder, binary, threads):
     normalise = normaliser()
     files = [folder / "sound" / name for name in RECORDINGS]
     peer = FasterWhisper(folder, "float32", 1, threads)
-    theirs = peer.hear(files)[0]
+    engines = pterons(folder, binary, threads)
+    theirs = [heard.text.strip() for heard in peer.hear(files)[0]]
+    ours = {engine.name: [heard.text.strip() for heard in engine.hear(files)[0]] for engine in engines}
     rows = []
-    for ours in (Pteron(folder, binary, "none", False, threads), Pteron(folder, binary, "8w", True, threads)):
-        for name, mine, other in zip(RECORDINGS, ours.hear(files)[0], theirs):
-            left, right = normalise(other.text), normalise(mine.text)
+    print(f"\nWords beside those of {peer.name} (theirs -> ours)\n")
+    print(f"| recording | words | {' | '.join(ours)} |\n| --- | --- |{' --- |' * len(ours)}")
+    for number, (name, text) in enumerate(zip(RECORDINGS, theirs)):
+        left = normalise(text)
+        row = {"recording": name, "words": len(left), "theirs": text, "ours": {}}
+        cells = []
+        for engine, texts in ours.items():
+            right = normalise(texts[number])
             changes = difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
-            rows.append({
-                "engine": ours.name,
-                "recording": name,
-                "words": len(left),
-                "same_letter_by_letter": mine.text.strip() == other.text.strip(),
-                "differences": [[" ".join(left[a:b]), " ".join(right[c:d])] for kind, a, b, c, d in changes if kind != "equal"],
-            })
-    print(f"\nWords beside those of {peer.name}\n")
-    print("| engine | recording | words | differences (theirs -> ours) | punctuation too |\n| --- | --- | --- | --- | --- |")
-    for row in rows:
-        found = "; ".join(f"{a or '(nothing)'} -> {b or '(nothing)'}" for a, b in row["differences"]) or "none"
-        same = "same" if row["same_letter_by_letter"] else "differs"
-        print(f"| {row['engine']} | {row['recording']} | {row['words']} | {found} | {same} |")
+            differences = [[" ".join(left[a:b]), " ".join(right[c:d])] for kind, a, b, c, d in changes if kind != "equal"]
+            row["ours"][engine] = {"text": texts[number], "differences": differences}
+            same = "same" if texts[number] == text else "same words, other punctuation"
+            cells.append("; ".join(f"{a or '(nothing)'} -> {b or '(nothing)'}" for a, b in differences) or same)
+        rows.append(row)
+        print(f"| {name} | {len(left)} | {' | '.join(cells)} |")
     return rows
 
 
@@ -163,7 +171,7 @@ def measure_times(folder, binary, threads):
     peer = FasterWhisper(folder, "float32", 1, threads)
     theirs = peer.hear(files, words=True)[0]
     rows = []
-    for ours in (Pteron(folder, binary, "none", False, threads), Pteron(folder, binary, "8w", True, threads)):
+    for ours in pterons(folder, binary, threads):
         starts, ends = [], []
         for mine, other in zip(ours.hear(files, words=True)[0], theirs):
             left, right = (["".join(normalise(word)) for word, _, _ in side.words] for side in (other, mine))
@@ -204,19 +212,17 @@ def read_prompts(folder, normalise):
     return prompts
 
 
-def measure_wer(folder, binary, threads, fresh, limit):
+def measure_wer(folder, binary, threads, fresh, least, beams):
     normalise = normaliser()
-    prompts = read_prompts(folder, normalise)[:limit]
+    prompts = [(sound, words) for sound, words in read_prompts(folder, normalise) if len(words) >= least]
     files = [sound for sound, _ in prompts]
     engines = [
-        Pteron(folder, binary, "none", False, threads),
-        Pteron(folder, binary, "8w", False, threads),
-        Pteron(folder, binary, "8w", True, threads),
+        *pterons(folder, binary, threads),
         FasterWhisper(folder, "float32", 1, threads),
         WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 1, threads),
-        FasterWhisper(folder, "float32", 5, threads),
-        WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 5, threads),
     ]
+    if beams:
+        engines += [FasterWhisper(folder, "float32", 5, threads), WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 5, threads)]
     rows = []
     for engine in engines:
         print(f"hearing {len(files)} prompts with {engine.name}", file=sys.stderr)
@@ -224,13 +230,13 @@ def measure_wer(folder, binary, threads, fresh, limit):
         heard = [normalise(text) for text in texts]
         errors = [distance(words, found) for (_, words), found in zip(prompts, heard)]
         row = {"engine": engine.name, "errors": errors, "texts": texts}
-        for group, least in (("all", 1), ("sentences", SENTENCE)):
-            chosen = [(len(words), wrong) for (_, words), wrong in zip(prompts, errors) if len(words) >= least]
+        for group, fewest in (("all", 1), ("sentences", SENTENCE)):
+            chosen = [(len(words), wrong) for (_, words), wrong in zip(prompts, errors) if len(words) >= fewest]
             count, wrong = (sum(column) for column in zip(*chosen))
             row[group] = {"prompts": len(chosen), "words": count, "errors": wrong, "wer": wrong / count}
         rows.append(row)
     print("\nWord error rate over telephone prompts at 8 kHz\n")
-    print(f"{rows[0]['all']['prompts']} prompts of {rows[0]['all']['words']} words, {rows[0]['sentences']['prompts']} of them with "
+    print(f"{rows[0]['all']['prompts']} prompts of together {rows[0]['all']['words']} words, {rows[0]['sentences']['prompts']} of them with "
           f"{SENTENCE} words or more ({rows[0]['sentences']['words']} words)\n")
     first = rows[0]
     print(f"| engine | errors | all | errors | {SENTENCE} words or more | prompts better / worse than {first['engine']} |")
@@ -250,17 +256,18 @@ def measure_wer(folder, binary, threads, fresh, limit):
 
 
 def kept_texts(folder, engine, files, fresh):
-    """What an engine hears, from the last time where it is a peer."""
+    """What an engine hears; of a peer from the last time, where that is there."""
     place = folder / "heard" / (re.sub(r"[^a-z0-9]+", "-", engine.name.lower()) + ".json")
-    names = [str(file.relative_to(folder)) for file in files]
-    if engine.kept and not fresh and place.exists():
-        kept = json.loads(place.read_text())
-        if all(name in kept for name in names):
-            return [kept[name] for name in names]
-    texts = [heard.text for heard in engine.hear(files)[0]]
-    place.parent.mkdir(exist_ok=True)
-    place.write_text(json.dumps(dict(zip(names, texts)), indent=1))
-    return texts
+    kept = json.loads(place.read_text()) if engine.kept and not fresh and place.exists() else {}
+    names = {file: str(file.relative_to(folder)) for file in files}
+    missing = [file for file in files if names[file] not in kept]
+    for start in range(0, len(missing), BATCH):
+        some = missing[start : start + BATCH]
+        kept |= {names[file]: heard.text for file, heard in zip(some, engine.hear(some)[0])}
+        if engine.kept:
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(json.dumps(kept, indent=1))
+    return [kept[names[file]] for file in files]
 
 
 def join_speech(folder, seconds):
@@ -357,7 +364,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="of the speed part")
     parser.add_argument("--seconds", type=int, default=600, help="of speech for the speed part")
     parser.add_argument("--batched", action="store_true", help="measure faster-whisper with 8 windows at once too")
-    parser.add_argument("--limit", type=int, help="so many prompts at most")
+    parser.add_argument("--least", type=int, default=1, help="leave out prompts of fewer words")
+    parser.add_argument("--beams", action="store_true", help="word error rate of the peers with 5 beams too")
     parser.add_argument("--fresh", action="store_true", help="ask the peers anew")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -379,7 +387,7 @@ def main():
     if "times" in options.only:
         result["times"] = measure_times(folder, binary, 1)
     if "wer" in options.only:
-        result["wer"] = measure_wer(folder, binary, 1, options.fresh, options.limit)
+        result["wer"] = measure_wer(folder, binary, 1, options.fresh, options.least, options.beams)
     if "speed" in options.only:
         result["speed"] = measure_speed(folder, binary, options.rounds, options.seconds, options.threads, options.batched)
     if options.json:

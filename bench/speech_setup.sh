@@ -91,8 +91,9 @@ flags=
 [ "$(uname -m)" = x86_64 ] && flags="-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 PATH=$PWD/venv/bin:$PATH
 cmake -S "$peer" -B whisper.cpp -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
-    -DWHISPER_BUILD_TESTS=OFF -DWHISPER_BUILD_SERVER=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" >whisper.cpp.log
-cmake --build whisper.cpp --target whisper-cli whisper-quantize --parallel "${SPEECH_JOBS:-2}" >>whisper.cpp.log 2>&1
+    -DWHISPER_BUILD_TESTS=OFF -DWHISPER_BUILD_SERVER=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" >whisper.cpp.log 2>&1 &&
+    cmake --build whisper.cpp --target whisper-cli whisper-quantize --parallel "${SPEECH_JOBS:-2}" >>whisper.cpp.log 2>&1 ||
+    { tail -n 20 whisper.cpp.log >&2; exit 1; }
 "$python" "$here/speech_ggml.py" models/tiny.en.pt "$peer/models/for-tests-ggml-tiny.en.bin" models/ggml-tiny.en.bin
 whisper.cpp/bin/whisper-quantize models/ggml-tiny.en.bin models/ggml-tiny.en-q8_0.bin q8_0 >>whisper.cpp.log 2>&1
 

@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+"""Measures `pteron transcribe` beside faster-whisper and whisper.cpp, all with the weights of Whisper tiny.en.
+
+    speech.py FOLDER --pteron PATH
+
+FOLDER is what speech_setup.sh has filled. Four parts, all or those that --only names:
+
+  words  each recording's words beside faster-whisper's in f32, difference by difference
+  times  where the words begin and end, beside faster-whisper's
+  wer    word error rate over telephone prompts whose words are known
+  speed  ten minutes of speech, turn by turn: seconds, CPU seconds, peak memory
+
+What the peers hear of the prompts takes long and does not change: it is kept in FOLDER/heard, and --fresh asks anew.
+"""
+import argparse
+import collections
+import difflib
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import wave
+
+HERE = pathlib.Path(__file__).resolve().parent
+PARTS = ("words", "times", "wer", "speed")
+# Rates and forms: 16 kHz, 16 kHz MP3, 44.1 kHz stereo FLAC, 48 kHz, 24 kHz, 8 kHz.
+RECORDINGS = ("jfk.wav", "jfk.mp3", "jfk-44100-stereo.flac", "librivox-0870.wav", "librivox-0880.wav", "librivox-0890.wav",
+              "librivox-0920.wav", "librivox-0930.wav", "two_cities.wav", "beckett.wav", "endgame_nagg_nell.wav",
+              "prompts/demo-congrats.wav", "prompts/demo-instruct.wav")
+# A prompt of fewer words is a piece without context: a telephone menu puts several after each other.
+SENTENCE = 4
+# Prompts that one process hears, so that a run that is stopped loses little.
+BATCH = 40
+
+Cost = collections.namedtuple("Cost", "wall cpu rss_mib")
+Heard = collections.namedtuple("Heard", "text words")
+
+
+def run(command, environment=None):
+    """Runs a command, and gives its two outputs and what it cost."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begin = time.perf_counter()
+        child = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err, env={**os.environ, **(environment or {})})
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - begin
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        output, errors = out.read().decode(), err.read().decode()
+    if child.returncode:
+        sys.exit(f"speech.py: {command[0]} ended with {child.returncode}:\n{errors[-2000:]}")
+    # Linux counts in KiB, macOS in bytes.
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+    return output, errors, Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
+
+
+class Pteron:
+    def __init__(self, folder, binary, scheme, vad, threads):
+        self.name = f"Pteron {'f32' if scheme == 'none' else scheme}{', voice activity' if vad else ''}"
+        self.kept = False
+        program = folder / "models" / f"pteron-{scheme}.pte"
+        # Anew each time: an older binary's program would be measured otherwise.
+        run([binary, "export", folder / "models/tiny.en.pt", "--quantize", scheme, "-o", program])
+        self.command = [binary, "transcribe", "--model", program, "--threads", threads, *([] if vad else ["--no-vad"])]
+
+    def hear(self, files, words=False):
+        output, errors, cost = run([*self.command, "--format", "json", *(["--words"] if words else []), *files])
+        decoder, at, heard = json.JSONDecoder(), 0, []
+        while output[at:].strip():
+            at += len(output[at:]) - len(output[at:].lstrip())
+            answer, at = decoder.raw_decode(output, at)
+            found = [[word["word"], word["start"], word["end"]] for part in answer["segments"] for word in part["words"]]
+            heard.append(Heard(answer["text"], found))
+        said = re.search(r"of sound in ([\d.]+) s", errors)
+        return heard, cost, float(said.group(1)) if said else None
+
+
+class FasterWhisper:
+    def __init__(self, folder, compute, beam, threads, batch=0):
+        how = "greedy" if beam == 1 else f"beam {beam}"
+        self.name = f"faster-whisper {'f32' if compute == 'float32' else compute}, {how}{f', batch {batch}' if batch else ''}"
+        self.kept = True
+        self.command = [sys.executable, HERE / "speech_peer.py", folder / "models/ct2", "--compute", compute, "--beam", beam,
+                        "--threads", threads, "--batch", batch]
+
+    def hear(self, files, words=False):
+        output, _, cost = run([*self.command, *(["--words"] if words else []), *files], {"HF_HUB_OFFLINE": "1"})
+        answer = json.loads(output)
+        return [Heard(file["text"], file["words"]) for file in answer["files"]], cost, answer["heard_s"]
+
+
+class WhisperCpp:
+    def __init__(self, folder, model, label, beam, threads):
+        self.name = f"whisper.cpp {label}, {'greedy' if beam == 1 else f'beam {beam}'}"
+        self.kept = True
+        self.command = [folder / "whisper.cpp/bin/whisper-cli", "--model", folder / "models" / model, "--language", "en",
+                        "--threads", threads, "--beam-size", beam, "--output-json", "--no-prints"]
+
+    def hear(self, files, words=False):
+        with tempfile.TemporaryDirectory() as place:
+            outputs = [pathlib.Path(place) / str(number) for number in range(len(files))]
+            where = [part for output in outputs for part in ("--output-file", output)]
+            _, _, cost = run([*self.command, *where, *files])
+            heard = []
+            for output in outputs:
+                answer = output.with_suffix(".json")
+                # It leaves out files of less than 0.1 s.
+                parts = json.loads(answer.read_bytes().decode(errors="replace"))["transcription"] if answer.exists() else []
+                heard.append(Heard("".join(part["text"] for part in parts), []))
+        return heard, cost, None
+
+
+def normaliser():
+    from whisper_normalizer.english import EnglishTextNormalizer
+
+    normalise = EnglishTextNormalizer()
+    return lambda text: normalise(text).split()
+
+
+def distance(reference, heard):
+    """Words to replace, leave out or add (Levenshtein)."""
+    row = list(range(len(heard) + 1))
+    for number, word in enumerate(reference, 1):
+        before, row[0] = row[0], number
+        for at, other in enumerate(heard, 1):
+            before, row[at] = row[at], min(row[at] + 1, row[at - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def pterons(folder, binary, threads):
+    """f32, 8 bits, and what `pteron transcribe` does by default."""
+    return [Pteron(folder, binary, "none", False, threads), Pteron(folder, binary, "8w", False, threads),
+            Pteron(folder, binary, "8w", True, threads)]
+
+
+def measure_words(folder, binary, threads):
+    normalise = normaliser()
+    files = [folder / "sound" / name for name in RECORDINGS]
+    peer = FasterWhisper(folder, "float32", 1, threads)
+    engines = pterons(folder, binary, threads)
+    theirs = [heard.text.strip() for heard in peer.hear(files)[0]]
+    ours = {engine.name: [heard.text.strip() for heard in engine.hear(files)[0]] for engine in engines}
+    rows = []
+    print(f"\nWords beside those of {peer.name} (theirs -> ours)\n")
+    print(f"| recording | words | {' | '.join(ours)} |\n| --- | --- |{' --- |' * len(ours)}")
+    for number, (name, text) in enumerate(zip(RECORDINGS, theirs)):
+        left = normalise(text)
+        row = {"recording": name, "words": len(left), "theirs": text, "ours": {}}
+        cells = []
+        for engine, texts in ours.items():
+            right = normalise(texts[number])
+            changes = difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+            differences = [[" ".join(left[a:b]), " ".join(right[c:d])] for kind, a, b, c, d in changes if kind != "equal"]
+            row["ours"][engine] = {"text": texts[number], "differences": differences}
+            same = "same" if texts[number] == text else "same words, other punctuation"
+            cells.append("; ".join(f"{a or '(nothing)'} -> {b or '(nothing)'}" for a, b in differences) or same)
+        rows.append(row)
+        print(f"| {name} | {len(left)} | {' | '.join(cells)} |")
+    return rows
+
+
+def measure_times(folder, binary, threads):
+    normalise = normaliser()
+    files = [folder / "sound" / name for name in RECORDINGS]
+    peer = FasterWhisper(folder, "float32", 1, threads)
+    theirs = peer.hear(files, words=True)[0]
+    rows = []
+    for ours in pterons(folder, binary, threads):
+        starts, ends = [], []
+        for mine, other in zip(ours.hear(files, words=True)[0], theirs):
+            left, right = (["".join(normalise(word)) for word, _, _ in side.words] for side in (other, mine))
+            for a, b, size in difflib.SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+                for step in range(size):
+                    starts.append(abs(other.words[a + step][1] - mine.words[b + step][1]))
+                    ends.append(abs(other.words[a + step][2] - mine.words[b + step][2]))
+        row = {"engine": ours.name, "words": len(starts)}
+        for edge, found in (("start", sorted(starts)), ("end", sorted(ends))):
+            row[edge] = {"median": statistics.median(found), "p90": found[len(found) * 9 // 10], "largest": found[-1],
+                         "within_0.1": sum(value <= 0.1 for value in found) / len(found)}
+        rows.append(row)
+    print(f"\nSeconds between the times of words and those of {peer.name}\n")
+    print("| engine | words | edge | median | 90 % below | largest | within 0.1 s |\n| --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        for edge in ("start", "end"):
+            value = row[edge]
+            print(f"| {row['engine']} | {row['words']} | {edge} | {value['median']:.2f} | {value['p90']:.2f} | {value['largest']:.2f} | "
+                  f"{value['within_0.1']:.1%} |")
+    return rows
+
+
+def read_prompts(folder, normalise):
+    """Files and normalised words of the prompts that speak."""
+    path = folder / "texts/core-sounds-en.txt"
+    if not path.exists():
+        sys.exit(f"speech.py: {path} is not there: run speech_setup.sh with SPEECH_PROMPTS=core-sounds-en.txt")
+    prompts = []
+    for line in path.read_text().splitlines():
+        name, colon, text = line.partition(":")
+        sound = folder / "sound/prompts" / f"{name.strip().removesuffix('.wav')}.wav"
+        if not colon or name.startswith(";") or not sound.is_file():
+            continue
+        # Keys are spoken by name. Tones and notes stand in brackets, which the normaliser leaves out.
+        words = normalise(text.replace("*", " star ").replace("#", " pound "))
+        if words and not name.startswith("silence/"):
+            prompts.append((sound, words))
+    return prompts
+
+
+def measure_wer(folder, binary, threads, fresh, least, beams):
+    normalise = normaliser()
+    prompts = [(sound, words) for sound, words in read_prompts(folder, normalise) if len(words) >= least]
+    files = [sound for sound, _ in prompts]
+    engines = [
+        *pterons(folder, binary, threads),
+        FasterWhisper(folder, "float32", 1, threads),
+        WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 1, threads),
+    ]
+    if beams:
+        engines += [FasterWhisper(folder, "float32", 5, threads), WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 5, threads)]
+    rows = []
+    for engine in engines:
+        print(f"hearing {len(files)} prompts with {engine.name}", file=sys.stderr)
+        texts = kept_texts(folder, engine, files, fresh)
+        heard = [normalise(text) for text in texts]
+        errors = [distance(words, found) for (_, words), found in zip(prompts, heard)]
+        row = {"engine": engine.name, "errors": errors, "texts": texts}
+        for group, fewest in (("all", 1), ("sentences", SENTENCE)):
+            chosen = [(len(words), wrong) for (_, words), wrong in zip(prompts, errors) if len(words) >= fewest]
+            count, wrong = (sum(column) for column in zip(*chosen))
+            row[group] = {"prompts": len(chosen), "words": count, "errors": wrong, "wer": wrong / count}
+        rows.append(row)
+    print("\nWord error rate over telephone prompts at 8 kHz\n")
+    print(f"{rows[0]['all']['prompts']} prompts of together {rows[0]['all']['words']} words, {rows[0]['sentences']['prompts']} of them with "
+          f"{SENTENCE} words or more ({rows[0]['sentences']['words']} words)\n")
+    first = rows[0]
+    print(f"| engine | errors | all | errors | {SENTENCE} words or more | prompts better / worse than {first['engine']} |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        better = sum(a < b for a, b in zip(row["errors"], first["errors"]))
+        worse = sum(a > b for a, b in zip(row["errors"], first["errors"]))
+        against = "" if row is first else f"{better} / {worse}"
+        print(f"| {row['engine']} | {row['all']['errors']} | {row['all']['wer']:.2%} | {row['sentences']['errors']} | "
+              f"{row['sentences']['wer']:.2%} | {against} |")
+    for row in rows:
+        row["prompts"] = [
+            {"prompt": str(sound.relative_to(folder / "sound/prompts")), "known": " ".join(words), "heard": text.strip(), "errors": wrong}
+            for (sound, words), text, wrong in zip(prompts, row.pop("texts"), row.pop("errors"))
+        ]
+    return rows
+
+
+def kept_texts(folder, engine, files, fresh):
+    """What an engine hears; of a peer from the last time, where that is there."""
+    place = folder / "heard" / (re.sub(r"[^a-z0-9]+", "-", engine.name.lower()) + ".json")
+    kept = json.loads(place.read_text()) if engine.kept and not fresh and place.exists() else {}
+    names = {file: str(file.relative_to(folder)) for file in files}
+    missing = [file for file in files if names[file] not in kept]
+    for start in range(0, len(missing), BATCH):
+        some = missing[start : start + BATCH]
+        kept |= {names[file]: heard.text for file, heard in zip(some, engine.hear(some)[0])}
+        if engine.kept:
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(json.dumps(kept, indent=1))
+    return [kept[names[file]] for file in files]
+
+
+def join_speech(folder, seconds):
+    """One WAV at 16 kHz: the recordings, then the longest prompts, with half a second between them."""
+    import av
+    import numpy as np
+
+    target = folder / "sound" / f"joined-{seconds}.wav"
+    if target.exists():
+        return target
+    prompts = sorted((folder / "sound/prompts").glob("*.wav"), key=lambda path: (-path.stat().st_size, path.name))
+    chosen = [folder / "sound" / name for name in RECORDINGS if not name.startswith("jfk-") and not name.endswith(".mp3")]
+    chosen += [path for path in prompts if path not in chosen and path.stem != "tt-monkeys"]
+    parts, count = [], 0
+    for path in chosen:
+        with av.open(str(path)) as source:
+            resampler = av.AudioResampler(format="s16", layout="mono", rate=16000)
+            frames = [part.to_ndarray()[0] for frame in [*source.decode(audio=0), None] for part in resampler.resample(frame)]
+        parts += [*frames, np.zeros(8000, np.int16)]
+        count = sum(len(part) for part in parts)
+        if count >= seconds * 16000:
+            break
+    with wave.open(str(target), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16000)
+        out.writeframes(np.concatenate(parts)[: seconds * 16000].astype("<i2").tobytes())
+    return target
+
+
+def measure_speed(folder, binary, rounds, seconds, threads_list, batched):
+    normalise = normaliser()
+    sound = join_speech(folder, seconds)
+    found = collections.defaultdict(list)
+    texts = {}
+    for threads in threads_list:
+        engines = [
+            Pteron(folder, binary, "8w", False, threads),
+            Pteron(folder, binary, "8w", True, threads),
+            FasterWhisper(folder, "int8", 1, threads),
+            FasterWhisper(folder, "int8", 5, threads),
+            *([FasterWhisper(folder, "int8", 1, threads, 8)] if batched else []),
+            WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 1, threads),
+            WhisperCpp(folder, "ggml-tiny.en-q8_0.bin", "q8_0", 1, threads),
+        ]
+        for number in range(rounds):
+            for engine in engines:
+                heard, cost, own = engine.hear([sound])
+                texts[engine.name] = normalise(heard[0].text)
+                found[engine.name, threads].append((cost, own))
+                print(f"{threads} threads, round {number + 1}, {engine.name}: {cost.wall:.2f} s, {cost.cpu:.2f} s of CPU time, "
+                      f"{cost.rss_mib:.0f} MiB", file=sys.stderr)
+    rows = []
+    for (name, threads), turns in found.items():
+        rows.append({
+            "engine": name,
+            "threads": threads,
+            "wall_s": statistics.median(cost.wall for cost, _ in turns),
+            "cpu_s": statistics.median(cost.cpu for cost, _ in turns),
+            "own_s": statistics.median(own for _, own in turns) if turns[0][1] is not None else None,
+            "rss_mib": max(cost.rss_mib for cost, _ in turns),
+            "words": len(texts[name]),
+            "turns": [cost._asdict() | {"own": own} for cost, own in turns],
+        })
+    print(f"\n{seconds} s of speech, medians of {rounds} rounds; whole processes, loading included\n")
+    print("| engine | threads | seconds | CPU seconds | by its own clock, without loading | peak MiB | words | CPU seconds by Pteron's |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        first = next(other for other in rows if other["threads"] == row["threads"])
+        own = f"{row['own_s']:.2f}" if row["own_s"] is not None else "-"
+        print(f"| {row['engine']} | {row['threads']} | {row['wall_s']:.2f} | {row['cpu_s']:.2f} | {own} | {row['rss_mib']:.0f} | "
+              f"{row['words']} | {row['cpu_s'] / first['cpu_s']:.2f} |")
+    return rows
+
+
+def machine():
+    """Cores and instruction sets: what figures depend on, and nothing that names a machine."""
+    features = []
+    if os.path.exists("/proc/cpuinfo"):
+        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        wanted = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "asimddp", "i8mm")
+        features = [flag for flag in wanted if flags and flag in flags.group(1).split()]
+    return {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count(), "features": features,
+            "load": os.getloadavg()[0]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--pteron", type=pathlib.Path, required=True, help="the binary to measure")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--json", type=pathlib.Path, help="write all figures, and every prompt as it was heard, to this file")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of the speed part; the others take one")
+    parser.add_argument("--rounds", type=int, default=3, help="of the speed part")
+    parser.add_argument("--seconds", type=int, default=600, help="of speech for the speed part")
+    parser.add_argument("--batched", action="store_true", help="measure faster-whisper with 8 windows at once too")
+    parser.add_argument("--least", type=int, default=1, help="leave out prompts of fewer words")
+    parser.add_argument("--beams", action="store_true", help="word error rate of the peers with 5 beams too")
+    parser.add_argument("--fresh", action="store_true", help="ask the peers anew")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    python = folder / "venv/bin/python"
+    if not (folder / ".done").exists():
+        sys.exit(f"speech.py: {options.folder} is not set up: run speech_setup.sh {options.folder}")
+    if pathlib.Path(sys.prefix) != folder / "venv":
+        os.execv(python, [str(python), *sys.argv])
+    binary = options.pteron.resolve()
+    if not os.access(binary, os.X_OK):
+        sys.exit(f"speech.py: {options.pteron} is no program")
+
+    version = run([binary, "--version"])[0].splitlines()[0]
+    result = {"machine": machine(), "pteron": version}
+    here = result["machine"]
+    print(f"{version}; {here['system']} {here['architecture']}, {here['cores']} cores, {' '.join(here['features'])}; load {here['load']:.1f}")
+    if "words" in options.only:
+        result["words"] = measure_words(folder, binary, 1)
+    if "times" in options.only:
+        result["times"] = measure_times(folder, binary, 1)
+    if "wer" in options.only:
+        result["wer"] = measure_wer(folder, binary, 1, options.fresh, options.least, options.beams)
+    if "speed" in options.only:
+        result["speed"] = measure_speed(folder, binary, options.rounds, options.seconds, options.threads, options.batched)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -78,6 +78,8 @@ def page():
             "1e-3, logits within 2e-4 in f32 and its greedy tokens behind one image and several (`crates/checkpoint/tests/make_gemma3.py`,",
             "`make_qwen_vl.py`). No published weights have been run with images yet. Towers stay as wide as activations, whatever `--quantize`",
             "says. Transparent images lie on white.",
+            "Images of more patches than a tower takes in one call are shrunk to that: Qwen2.5-VL 4,096 (0.8 million pixels in the published sizes),",
+            "Qwen3-VL 16,384 (4.2 million), which is less than transformers gives them at most.",
             "Left out, and said: eyes of programs with caches in the graph (`--for executorch`), with inputs that an image does not fit into, of",
             "Qwens for flat batches (`--batched`), and of GGUF files. Refused by name: pan and scan. Videos are not read.",
             "",

@@ -156,6 +156,8 @@ export class Chat {
   stop(): void;
   history(): Promise<Message[]>;
   turns(): Promise<number>;
+  /** Shows the model an image with the next question: the bytes of its file, PNG or JPEG. */
+  show(image: Uint8Array): Promise<void>;
   /** Goes back until so many turns are left. */
   rewind(turns: number): Promise<void>;
   /** Takes the last turn back; what was asked in it. */
@@ -187,6 +189,8 @@ export class Model {
   memory(): Promise<{ mapped: number; packed: number; state: number; run: number; cache: number; wasm: number }>;
   /** Positions that a text may have. */
   context(): Promise<number | null>;
+  /** Whether it sees images: those that `Chat.show` gives it. */
+  sees(): Promise<boolean>;
   /** Cancels all that is being said with it, waits for that, and gives its memory back. */
   dispose(): Promise<void>;
 }

@@ -153,6 +153,11 @@ export class Chat {
     return (await this.history()).filter(({ role }) => role === "assistant").length;
   }
 
+  /** Shows the model an image with the next question: the bytes of its file, PNG or JPEG. */
+  show(image) {
+    return this.#call("show", [image]);
+  }
+
   /** Goes back until so many turns are left. */
   rewind(turns) {
     return this.#call("rewind", [turns]);
@@ -223,6 +228,11 @@ export class Model {
   /** What it holds, in bytes; `wasm` is all of the worker's memory. */
   memory() {
     return this.#remote.call("memory", []);
+  }
+
+  /** Whether it sees images: those that `Chat.show` gives it. */
+  sees() {
+    return this.#remote.call("sees", []);
   }
 
   /** Positions that a text may have. */

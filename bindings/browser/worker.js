@@ -111,6 +111,7 @@ const known = {
   },
   version: () => wasm.version(),
   memory: () => ({ ...JSON.parse(held.memory()), wasm: memory.buffer.byteLength }),
+  sees: () => held.sees(),
   context: () => held.context() ?? null,
   chat: (_, options) => kept(held.chat(options)),
   generate: (call, messages, tools, options) => {
@@ -121,6 +122,7 @@ const known = {
   sendResult: (call, chat, text) => written(call, chatOf(chat).sendResult(text), () => chatOf(chat).stop()),
   stop: (_, chat) => chatOf(chat).stop(),
   history: (_, chat) => JSON.parse(chatOf(chat).history()),
+  show: (_, chat, image) => chatOf(chat).show(image),
   rewind: (_, chat, turns) => chatOf(chat).rewind(turns),
   undo: (_, chat) => chatOf(chat).undo() ?? null,
   fork: (_, chat) => kept(chatOf(chat).fork()),

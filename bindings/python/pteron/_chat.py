@@ -158,6 +158,10 @@ class Chat(Disposed):
         """Stops the answer that is being given, from any thread; what was said until then stays."""
         self._native.stop()
 
+    def show(self, image: bytes) -> None:
+        """Shows the model an image with the next question: the bytes of its file, PNG or JPEG."""
+        self._native.show(image)
+
     @property
     def history(self) -> list[native.Message]:
         """Everything that was said, in order."""

@@ -59,6 +59,11 @@ class Model(Disposed):
         return self._native.context()
 
     @property
+    def sees(self) -> bool:
+        """Whether it sees images: those that ``Chat.show`` gives it."""
+        return self._native.sees()
+
+    @property
     def memory(self) -> native.MemoryReport:
         """What it holds, with all that is said with it."""
         return self._native.memory()

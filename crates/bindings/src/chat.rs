@@ -247,6 +247,11 @@ impl Chat {
         Ok(self.slot.lend()?.chat.history().iter().map(Message::of).collect())
     }
 
+    /// Shows the model an image with the next question: the bytes of its file, PNG or JPEG.
+    pub fn show(&self, image: Vec<u8>) -> Result<(), PteronError> {
+        Ok(self.slot.lend()?.chat.show(image)?)
+    }
+
     /// How many questions have been answered.
     pub fn turns(&self) -> Result<u64, PteronError> {
         Ok(self.slot.lend()?.chat.turns() as u64)

@@ -65,6 +65,11 @@ impl Model {
         Ok(self.0.model()?.context().map(|context| context as u64))
     }
 
+    /// Whether it sees images: those that `Chat.show` gives it.
+    pub fn sees(&self) -> Result<bool, PteronError> {
+        Ok(self.0.model()?.sees())
+    }
+
     /// What it holds, with all that is said with it.
     pub fn memory(&self) -> Result<MemoryReport, PteronError> {
         let memory = self.0.model()?.memory();

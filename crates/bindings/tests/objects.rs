@@ -413,3 +413,34 @@ fn memory_does_not_grow_with_chats_that_come_and_go() {
     (0..50).for_each(|_| turn(model.chat(None).unwrap()));
     assert_eq!(model.memory().unwrap().cache, before);
 }
+
+/// A tiny model that sees, from a folder as it is published.
+fn seeing() -> (TempDir, Arc<Model>) {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../checkpoint/tests/data");
+    let home = tempfile::tempdir().unwrap();
+    let options = OpenOptions { home: Some(text(home.path().to_owned())), ..one_thread().unwrap() };
+    let model = Model::open(text(data.join("gemma3")), Some(options), None, None).unwrap();
+    (home, model)
+}
+
+#[test]
+fn images_are_shown_with_the_next_question() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../checkpoint/tests/data/images");
+    let image = |name: &str| std::fs::read(data.join(name)).unwrap();
+    let (_home, model) = seeing();
+    assert!(model.sees().unwrap());
+    let said = |shown: Option<&str>| {
+        let chat = model.chat(None).unwrap();
+        shown.into_iter().for_each(|name| chat.show(image(name)).unwrap());
+        chat.send("What is that?".to_owned(), Some(brief()), None).unwrap()
+    };
+    let (none, noise, wide) = (said(None), said(Some("noise.png")), said(Some("wide.png")));
+    assert!(noise.stats.prompt_tokens > none.stats.prompt_tokens);
+    assert_ne!(noise.tokens, wide.tokens);
+    let chat = model.chat(None).unwrap();
+    assert!(matches!(chat.show(vec![1, 2, 3]), Err(PteronError::Invalid { .. })));
+    let (_folder, blind) = self::model();
+    assert!(!blind.sees().unwrap());
+    let refused = blind.chat(None).unwrap().show(image("noise.png")).unwrap_err();
+    assert!(matches!(refused, PteronError::Unsupported { .. }), "{refused:?}");
+}

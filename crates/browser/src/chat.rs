@@ -34,6 +34,11 @@ impl Chat {
         told(&self.0.history().map_err(thrown)?)
     }
 
+    /// Shows the model an image with the next question.
+    pub fn show(&self, image: Vec<u8>) -> Result<()> {
+        self.0.show(image).map_err(thrown)
+    }
+
     /// Goes back until so many turns are left.
     pub fn rewind(&self, turns: f64) -> Result<()> {
         self.0.rewind(turns as u64).map_err(thrown)

@@ -83,6 +83,11 @@ impl Model {
         told(&self.0.memory().map_err(thrown)?)
     }
 
+    /// Whether it sees images.
+    pub fn sees(&self) -> Result<bool> {
+        self.0.sees().map_err(thrown)
+    }
+
     /// Positions that a text may have.
     pub fn context(&self) -> Result<Option<f64>> {
         Ok(self.0.context().map_err(thrown)?.map(|context| context as f64))

@@ -3,6 +3,7 @@
 use super::{CacheView, Walk, WalkError, invalid};
 use crate::dispatch::{Cached, MOST_SPANS, Region, View};
 use crate::lower::{self, Cacheable, Lowering, Ring};
+use pteron_ir::rules::SliceRange;
 use pteron_ir::{Node, Op, ValueId};
 use pteron_plan::{Layout, Storage};
 
@@ -28,6 +29,12 @@ pub(super) fn part_of(
     let layout = Layout::row_major(&[1, heads, cache.rows, features])?;
     let number = (1 << 40) + 2 * (layer * MOST_SPANS + span) + usize::from(values);
     Some(View { region, offset: 0, dtype: cache.dtype, layout, storage: Storage::Heap(number) })
+}
+
+/// Some of the tokens of `[1, heads, tokens, features]`.
+pub(super) fn tokens_of(view: View, start: usize, count: usize) -> Option<View> {
+    let (moved, layout) = view.layout.slice(2, SliceRange { start, step: 1, count })?;
+    Some(view.with(layout).moved(moved))
 }
 
 impl Layer {
@@ -60,11 +67,8 @@ impl Layer {
                 let slot = if slots > 0 { (self.start + done) % slots } else { self.start + done };
                 let room = if slots > 0 { slots - slot } else { self.tokens };
                 let count = room.min(self.tokens - done);
-                let slice = |view: View, start: usize| {
-                    let range = pteron_ir::rules::SliceRange { start, step: 1, count };
-                    view.layout.slice(2, range).map(|(moved, layout)| view.with(layout).moved(moved))
-                };
-                if let (Some(to), Some(from)) = (slice(target, slot), slice(rows, done)) {
+                let parts = (tokens_of(target, slot, count), tokens_of(rows, done, count));
+                if let (Some(to), Some(from)) = parts {
                     lower::copy(on, to, from, false);
                 }
                 done += count;

@@ -1,13 +1,12 @@
 //! Texts that are read side by side: what depends on where a token is, its rope and the cache of its text, is done text by text, and
 //! everything else once for the tokens of all.
 
-use super::attend::{Layer, part_of};
+use super::attend::{Layer, part_of, tokens_of};
 use super::products::RopeTurns;
 use super::{CacheView, Walk, WalkError, invalid};
 use crate::dispatch::View;
 use crate::lower::{self, Cacheable, Turned, Turns};
 use pteron_ir::op::OffsetArg;
-use pteron_ir::rules::SliceRange;
 use pteron_ir::{Node, Op, Ssa, ValueId};
 use pteron_plan::Layout;
 
@@ -38,12 +37,6 @@ impl SpannedRope {
             scale: *scale,
         })
     }
-}
-
-/// Some of the tokens of `[1, heads, tokens, features]`.
-fn tokens_of(view: View, start: usize, count: usize) -> Option<View> {
-    let (moved, layout) = view.layout.slice(2, SliceRange { start, step: 1, count })?;
-    Some(view.with(layout).moved(moved))
 }
 
 /// The same memory for `[1, heads, tokens, features]`, token by token: what is one text's lies together.

@@ -5,11 +5,10 @@
 //! to one row a place), `token_embedding` (tokens to rows), `text_decoder` (sums of both to logits of the last).
 
 use pteron_ir::{Dim, Op, ValueId};
-use pteron_tensor::DType;
 
 use super::decoder::{Decoder, Feed, Layer, LayerNorms, Mixing, Places, ROWS, plain_layer};
 use super::{Architecture, Facts};
-use crate::blocks::{Activation, Biases, Heads, MlpKind, NormKind, bias, embed, linear, matrix};
+use crate::blocks::{Activation, Biases, Heads, MlpKind, NormKind, bias, linear, matrix};
 use crate::config::RopeKeys;
 use crate::net::{literal, value};
 use crate::{Config, ConfigError, ModelError, Net};
@@ -147,19 +146,6 @@ impl Realtime {
         let y = net.add(y, bias)?;
         self.activation.apply(net, y)
     }
-
-    fn token_embedding(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
-        let length = net.symbol("T", net.options().chunk);
-        let tokens = net.input("tokens", DType::I64, vec![Dim::known(1), length]);
-        net.enter("embedding");
-        let table = matrix(net, "model.embed_tokens.weight", self.text.vocab_size, self.text.hidden_size)?;
-        Ok(vec![("rows".to_owned(), embed(net, table, tokens)?)])
-    }
-
-    fn text_decoder(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
-        let rows = net.text_rows(self.text.hidden_size)?;
-        Ok(vec![("logits".to_owned(), self.text.over(net, rows, &[])?)])
-    }
 }
 
 /// The encoder's layers, which are those of a decoder with biases here and there.
@@ -199,8 +185,8 @@ impl Architecture for Realtime {
 
     fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
         match part {
-            "text_decoder" => self.text_decoder(net),
-            "token_embedding" => self.token_embedding(net),
+            "text_decoder" => self.text.text_decoder(net),
+            "token_embedding" => self.text.token_embedding(net),
             _ => self.encode(net),
         }
     }

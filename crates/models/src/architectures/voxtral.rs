@@ -4,13 +4,12 @@
 //! `token_embedding` (tokens to rows), `text_decoder` (rows behind those of calls before to logits of the last).
 
 use pteron_ir::op::IntArg;
-use pteron_ir::{Dim, Op, ValueId};
-use pteron_tensor::DType;
+use pteron_ir::{Op, ValueId};
 
 use super::decoder::{Decoder, Places, ROWS};
 use super::whisper::SoundEncoder;
 use super::{Architecture, Facts};
-use crate::blocks::{Activation, embed, linear, matrix};
+use crate::blocks::{Activation, linear, matrix};
 use crate::net::literal;
 use crate::{Config, ConfigError, ModelError, Net};
 
@@ -100,19 +99,6 @@ impl Voxtral {
         let second = matrix(net, "multi_modal_projector.linear_2.weight", width, width)?;
         Ok(vec![("rows".to_owned(), linear(net, x, second, None)?)])
     }
-
-    fn token_embedding(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
-        let length = net.symbol("T", net.options().chunk);
-        let tokens = net.input("tokens", DType::I64, vec![Dim::known(1), length]);
-        net.enter("embedding");
-        let table = matrix(net, "model.embed_tokens.weight", self.text.vocab_size, self.text.hidden_size)?;
-        Ok(vec![("rows".to_owned(), embed(net, table, tokens)?)])
-    }
-
-    fn text_decoder(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
-        let rows = net.text_rows(self.text.hidden_size)?;
-        Ok(vec![("logits".to_owned(), self.text.over(net, rows, &[])?)])
-    }
 }
 
 impl Architecture for Voxtral {
@@ -127,8 +113,8 @@ impl Architecture for Voxtral {
 
     fn build_part(&self, part: &str, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
         match part {
-            "text_decoder" => self.text_decoder(net),
-            "token_embedding" => self.token_embedding(net),
+            "text_decoder" => self.text.text_decoder(net),
+            "token_embedding" => self.text.token_embedding(net),
             _ => self.audio_encoder(net),
         }
     }

@@ -13,7 +13,7 @@ mod row;
 mod sparse;
 mod table;
 
-use pteron_ir::ValueId;
+use pteron_ir::{Dim, ValueId};
 use pteron_tensor::DType;
 
 use super::{Architecture, Facts};
@@ -422,6 +422,21 @@ impl Decoder {
         let table = if self.head.tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
         let table = matrix(net, table, self.vocab_size, width)?;
         self.leave(net, x, table)
+    }
+
+    /// The part of a model that hears which makes rows of tokens.
+    pub(super) fn token_embedding(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
+        let length = net.symbol("T", net.options().chunk);
+        let tokens = net.input("tokens", DType::I64, vec![Dim::known(1), length]);
+        net.enter("embedding");
+        let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, self.hidden_size)?;
+        Ok(vec![("rows".to_owned(), embed(net, table, tokens)?)])
+    }
+
+    /// The part of a model that hears which reads rows, be they of tokens or of sound.
+    pub(super) fn text_decoder(&self, net: &mut Net) -> Result<Vec<(String, ValueId)>, ModelError> {
+        let rows = net.text_rows(self.hidden_size)?;
+        Ok(vec![("logits".to_owned(), self.over(net, rows, &[])?)])
     }
 
     pub(super) fn last_norm(&self, net: &mut Net, x: ValueId) -> Mixed {

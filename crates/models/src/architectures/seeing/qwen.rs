@@ -48,9 +48,6 @@ impl QwenEyes {
             None => vec![7, 15, 23, 31],
             Some(list) => numbers("fullatt_block_indexes", list)?,
         };
-        let theta = of.get("rope_parameters").and_then(|rope| rope.get("rope_theta")).and_then(Value::as_f64);
-        let sections = config.rope_parameters()?.and_then(|rope| rope.get("mrope_section"));
-        let token = config.get_anywhere("image_token_id");
         let eyes = QwenEyes {
             depth: of.size("depth", Some(32))?,
             hidden_size: of.size("hidden_size", Some(3584))?,
@@ -62,10 +59,9 @@ impl QwenEyes {
             spatial_merge_size: of.size("spatial_merge_size", Some(2))?,
             window_size: of.size("window_size", Some(112))?,
             fullatt_block_indexes: full,
-            theta: theta.map_or(10_000.0, |theta| theta as f32),
-            mrope_section: sections.map_or(Ok(vec![16, 24, 24]), |list| numbers("mrope_section", list))?,
-            image_token_id: token
-                .map_or(Ok(151_655), |token| crate::config::token("image_token_id", token))?,
+            theta: theta(&of),
+            mrope_section: sections(config, &[16, 24, 24])?,
+            image_token_id: image_token(config)?,
         };
         let QwenEyes { hidden_size, num_heads, patch_size, spatial_merge_size, window_size, .. } = eyes;
         let wrong = |problem: String| Err(ConfigError(format!("the vision tower: {problem}")));
@@ -225,6 +221,24 @@ impl Heads {
 
 fn rms(net: &mut Net, x: ValueId, name: &str, size: usize) -> Result<ValueId, ModelError> {
     Norm { name: format!("{name}.weight"), size, eps: EPS, kind: NormKind::Rms }.apply(net, x)
+}
+
+/// The base of positions in a tower.
+pub(super) fn theta(tower: &Config) -> f32 {
+    let theta = tower.get("rope_parameters").and_then(|rope| rope.get("rope_theta")).and_then(Value::as_f64);
+    theta.map_or(10_000.0, |theta| theta as f32)
+}
+
+/// Pairs of a head of the text model that turn by time, by row and by column.
+pub(super) fn sections(config: &Config, usual: &[usize]) -> Result<Vec<usize>, ConfigError> {
+    let sections = config.rope_parameters()?.and_then(|rope| rope.get("mrope_section"));
+    sections.map_or(Ok(usual.to_vec()), |list| numbers("mrope_section", list))
+}
+
+/// What stands in a prompt for each row of an image.
+pub(super) fn image_token(config: &Config) -> Result<u32, ConfigError> {
+    let token = config.get_anywhere("image_token_id");
+    token.map_or(Ok(151_655), |token| crate::config::token("image_token_id", token))
 }
 
 /// A short list of counts.

@@ -5,9 +5,8 @@
 use pteron_ir::op::IntArg;
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
-use serde_json::Value;
 
-use super::qwen::{Heads, numbers};
+use super::qwen::{Heads, image_token, numbers, sections, theta};
 use super::tower;
 use crate::blocks::{Activation, Norm, NormKind, product_of, unpacked};
 use crate::net::{literal, value};
@@ -53,9 +52,6 @@ impl Qwen3Eyes {
         let wrong = |problem: String| Err(ConfigError(format!("the vision tower: {problem}")));
         let places = of.size("num_position_embeddings", Some(2304))?;
         let levels = of.get("deepstack_visual_indexes");
-        let theta = of.get("rope_parameters").and_then(|rope| rope.get("rope_theta")).and_then(Value::as_f64);
-        let sections = config.rope_parameters()?.and_then(|rope| rope.get("mrope_section"));
-        let token = config.get_anywhere("image_token_id");
         let heads = config.size("num_attention_heads", None)?;
         let head_dim = config.size("head_dim", Some(config.size("hidden_size", None)? / heads.max(1)))?;
         let eyes = Qwen3Eyes {
@@ -70,11 +66,10 @@ impl Qwen3Eyes {
             grid: places.isqrt(),
             deepstack_visual_indexes: levels
                 .map_or(Ok(vec![8, 16, 24]), |list| numbers("deepstack_visual_indexes", list))?,
-            theta: theta.map_or(10_000.0, |theta| theta as f32),
-            mrope_section: sections.map_or(Ok(vec![24, 20, 20]), |list| numbers("mrope_section", list))?,
+            theta: theta(&of),
+            mrope_section: sections(config, &[24, 20, 20])?,
             pairs: head_dim / 2,
-            image_token_id: token
-                .map_or(Ok(151_655), |token| crate::config::token("image_token_id", token))?,
+            image_token_id: image_token(config)?,
         };
         let Qwen3Eyes { depth, hidden_size, num_heads, patch_size, spatial_merge_size, .. } = eyes;
         if depth > MOST_LAYERS {

@@ -59,13 +59,14 @@ pub(crate) async fn serve(
         .serve_connection(stream, service);
     let mut connection = pin!(connection);
     let outcome = tokio::select! {
+        biased;
         outcome = connection.as_mut() => outcome,
         () = told(&mut stopped) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
         // Half a request is not waited for.
-        () = seat.asked_to_leave() => match seat.has_unsent() {
+        () = seat.has_to_leave() => match seat.has_unsent() {
             false => Ok(()),
             true => {
                 connection.as_mut().graceful_shutdown();

@@ -1,10 +1,15 @@
 //! Who may be asked to leave when all places for connections are taken: whoever says nothing, or takes its time to say it,
-//! the longest first. Whoever is being answered stays.
+//! the longest first. Whoever is being answered stays, and whoever turns out to have asked for something.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// How long whoever rests is listened to before it leaves: what it has sent may not have been read yet.
+const TO_BE_HEARD: Duration = Duration::from_millis(100);
 
 /// All connections that are not being answered, the longest so first.
 #[derive(Default)]
@@ -41,11 +46,18 @@ impl Seats {
     }
 }
 
+/// Where one that rests stands among all of them.
+#[derive(Clone, Copy)]
+struct Place {
+    count: u64,
+    since: Instant,
+}
+
 /// The seat of one connection.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    /// Where it stands among those that rest.
-    place: Mutex<Option<u64>>,
+    /// None while it is being answered.
+    place: Mutex<Option<Place>>,
     leave: Arc<Notify>,
     /// Whether something is written that its reader has no room for yet.
     unsent: AtomicBool,
@@ -58,8 +70,8 @@ impl Seat {
         let mut resting = self.seats.resting();
         resting.count += 1;
         let count = resting.count;
-        if let Some(old) = place.replace(count) {
-            resting.all.remove(&old);
+        if let Some(old) = place.replace(Place { count, since: Instant::now() }) {
+            resting.all.remove(&old.count);
         }
         resting.all.insert(count, self.leave.clone());
     }
@@ -67,13 +79,29 @@ impl Seat {
     /// From here on it may not.
     pub(crate) fn work(&self) {
         if let Some(place) = self.place().take() {
-            self.seats.resting().all.remove(&place);
+            self.seats.resting().all.remove(&place.count);
         }
     }
 
-    /// Waits until it is asked to leave.
-    pub(crate) async fn asked_to_leave(&self) {
-        self.leave.notified().await;
+    /// Waits until it has to leave: it was asked to, and has said nothing for long enough. If it has, another one is asked
+    /// in its place. The connection has to be polled beside, and before.
+    pub(crate) async fn has_to_leave(&self) {
+        loop {
+            self.leave.notified().await;
+            if let Some(asked) = self.asked_place() {
+                sleep_until(asked.since + TO_BE_HEARD).await;
+                if self.asked_place().is_some_and(|place| place.count == asked.count) {
+                    return;
+                }
+            }
+            self.seats.make_room();
+        }
+    }
+
+    /// Where it stood when it was asked to leave, unless it has been heard since.
+    fn asked_place(&self) -> Option<Place> {
+        let place = self.place();
+        place.filter(|place| !self.seats.resting().all.contains_key(&place.count))
     }
 
     /// Notes whether something is left to be sent.
@@ -85,7 +113,7 @@ impl Seat {
         self.unsent.load(Ordering::Relaxed)
     }
 
-    fn place(&self) -> MutexGuard<'_, Option<u64>> {
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,7 +148,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     fn is_asked(seat: &Seat) -> bool {
-        pin!(seat.asked_to_leave()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        pin!(seat.leave.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
@@ -144,5 +172,28 @@ mod tests {
         all[1].rest();
         drop(all);
         assert!(!seats.make_room());
+    }
+
+    #[tokio::test]
+    async fn whoever_is_heard_after_it_was_asked_stays_and_the_next_one_leaves() {
+        let seats = Arc::new(Seats::default());
+        let [first, second] = [seats.sit(), seats.sit()];
+        assert!(seats.make_room());
+        let answer = Working::new(&first);
+        tokio::select! {
+            biased;
+            () = first.has_to_leave() => panic!("it has asked for something"),
+            () = second.has_to_leave() => {}
+        }
+        // One that was answered meanwhile and rests again has been heard too.
+        drop(answer);
+        assert!(seats.make_room());
+        let third = seats.sit();
+        drop(Working::new(&first));
+        tokio::select! {
+            biased;
+            () = first.has_to_leave() => panic!("it has asked for something"),
+            () = third.has_to_leave() => {}
+        }
     }
 }

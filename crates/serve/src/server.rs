@@ -21,7 +21,7 @@ const TRANSCRIPTS: usize = 8;
 const WAITING: usize = 64;
 const REFUSALS: usize = 64;
 /// How long they wait.
-const TO_SIT: Duration = Duration::from_secs(1);
+const TO_SIT: Duration = Duration::from_secs(3);
 
 /// What requests and connections may take.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Who may be asked to leave when all places for connections are taken: whoever says nothing, or takes its time to say it,
 //! the longest first. Whoever is being answered stays, and whoever turns out to have asked for something.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,10 @@ const TO_BE_HEARD: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Seats {
     resting: Mutex<Resting>,
+    /// Somebody began to rest, or to work, or has gone.
+    changed: Notify,
+    /// Whoever wants a seat asks for it in turn.
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -22,6 +26,15 @@ struct Resting {
     /// How often somebody began to rest.
     count: u64,
     all: BTreeMap<u64, Arc<Notify>>,
+    /// Those that were asked to leave and are still there.
+    asked: BTreeSet<u64>,
+}
+
+impl Resting {
+    fn forget(&mut self, count: u64) {
+        self.all.remove(&count);
+        self.asked.remove(&count);
+    }
 }
 
 impl Seats {
@@ -39,10 +52,28 @@ impl Seats {
     }
 
     /// Asks the one that has rested the longest to leave; whether there is one.
-    pub(crate) fn make_room(&self) -> bool {
-        let Some((_, leave)) = self.resting().all.pop_first() else { return false };
-        leave.notify_one();
-        true
+    pub(crate) async fn make_room(&self) -> bool {
+        let _turn = self.turn.lock().await;
+        self.ask().await
+    }
+
+    async fn ask(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut resting = self.resting();
+                if let Some((count, leave)) = resting.all.pop_first() {
+                    resting.asked.insert(count);
+                    leave.notify_one();
+                    return true;
+                }
+                if resting.asked.is_empty() {
+                    return false;
+                }
+            }
+            // All that rest are leaving for others; whoever follows them can be asked.
+            changed.await;
+        }
     }
 }
 
@@ -71,15 +102,18 @@ impl Seat {
         resting.count += 1;
         let count = resting.count;
         if let Some(old) = place.replace(Place { count, since: Instant::now() }) {
-            resting.all.remove(&old.count);
+            resting.forget(old.count);
         }
         resting.all.insert(count, self.leave.clone());
+        drop(resting);
+        self.seats.changed.notify_waiters();
     }
 
     /// From here on it may not.
     pub(crate) fn work(&self) {
         if let Some(place) = self.place().take() {
-            self.seats.resting().all.remove(&place.count);
+            self.seats.resting().forget(place.count);
+            self.seats.changed.notify_waiters();
         }
     }
 
@@ -94,14 +128,14 @@ impl Seat {
                     return;
                 }
             }
-            self.seats.make_room();
+            self.seats.ask().await;
         }
     }
 
     /// Where it stood when it was asked to leave, unless it has been heard since.
     fn asked_place(&self) -> Option<Place> {
         let place = self.place();
-        place.filter(|place| !self.seats.resting().all.contains_key(&place.count))
+        place.filter(|place| self.seats.resting().asked.contains(&place.count))
     }
 
     /// Notes whether something is left to be sent.
@@ -144,41 +178,49 @@ impl Drop for Working {
 mod tests {
     use super::*;
     use std::future::Future;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Waker};
 
-    fn is_asked(seat: &Seat) -> bool {
-        pin!(seat.leave.notified()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_pending<T>(future: Pin<&mut impl Future<Output = T>>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
-    #[test]
-    fn whoever_has_rested_the_longest_leaves_and_who_works_stays() {
+    fn is_asked(seat: &Seat) -> bool {
+        !is_pending(pin!(seat.leave.notified()))
+    }
+
+    #[tokio::test]
+    async fn whoever_has_rested_the_longest_leaves_and_who_works_stays() {
         let seats = Arc::new(Seats::default());
         let all: Vec<Arc<Seat>> = (0..4).map(|_| seats.sit()).collect();
         let answer = Working::new(&all[0]);
         // Heard of last.
         drop(Working::new(&all[1]));
-        let leaving = |seats: &Seats| {
-            let room = seats.make_room();
-            (room, all.iter().position(|seat| is_asked(seat)))
+        let leaving = async || {
+            assert!(seats.make_room().await);
+            all.iter().position(|seat| is_asked(seat))
         };
-        assert_eq!(leaving(&seats), (true, Some(2)));
-        assert_eq!(leaving(&seats), (true, Some(3)));
-        assert_eq!(leaving(&seats), (true, Some(1)));
-        assert_eq!(leaving(&seats), (false, None));
-        drop(answer);
-        assert_eq!(leaving(&seats), (true, Some(0)));
+        assert_eq!(leaving().await, Some(2));
+        assert_eq!(leaving().await, Some(3));
+        assert_eq!(leaving().await, Some(1));
+        // They are on their way: whoever wants a seat waits for one that follows.
+        {
+            let mut next = pin!(leaving());
+            assert!(is_pending(next.as_mut()));
+            drop(answer);
+            assert_eq!(next.await, Some(0));
+        }
         // Those that are gone leave nothing behind.
         all[1].rest();
         drop(all);
-        assert!(!seats.make_room());
+        assert!(!seats.make_room().await);
     }
 
     #[tokio::test]
     async fn whoever_is_heard_after_it_was_asked_stays_and_the_next_one_leaves() {
         let seats = Arc::new(Seats::default());
         let [first, second] = [seats.sit(), seats.sit()];
-        assert!(seats.make_room());
+        assert!(seats.make_room().await);
         let answer = Working::new(&first);
         tokio::select! {
             biased;
@@ -187,7 +229,7 @@ mod tests {
         }
         // One that was answered meanwhile and rests again has been heard too.
         drop(answer);
-        assert!(seats.make_room());
+        assert!(seats.make_room().await);
         let third = seats.sit();
         drop(Working::new(&first));
         tokio::select! {

@@ -215,12 +215,13 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
                 let Ok(wait) = wait else { continue };
                 let (places, seats, refusals) = (places.clone(), seats.clone(), refusals.clone());
                 tokio::spawn(async move {
-                    let place = match seats.make_room() {
-                        true => tokio::time::timeout(TO_SIT, places.acquire_owned()).await.ok(),
-                        false => None,
-                    };
+                    let place = tokio::time::timeout(TO_SIT, async {
+                        let asked = seats.make_room().await;
+                        if asked { places.acquire_owned().await.ok() } else { None }
+                    });
+                    let place = place.await.ok().flatten();
                     drop(wait);
-                    if let Some(Ok(place)) = place {
+                    if let Some(place) = place {
                         connection::serve(stream, shared, seats.sit(), stopped).await;
                         drop(place);
                     } else if let Ok(refusal) = refusals.try_acquire_owned() {

@@ -5,8 +5,11 @@
 mod speech;
 
 use pteron_checkpoint::{Checkpoint, ExportOptions};
+use pteron_companion::{Whisper, WhisperTokens};
 use pteron_models::Quantization;
 use pteron_runtime::Value;
+use pteron_speech::whisper::search::Branch;
+use pteron_speech::whisper::{Engine, WhisperProgram};
 use pteron_tensor::{DType, HostTensor};
 use speech::{Expected, data, difference, exported, floats};
 
@@ -105,4 +108,62 @@ fn other_files_of_torch_are_told_apart() {
         std::fs::write(&path, &bytes[..length]).unwrap();
         assert!(Checkpoint::open(&path).is_err(), "{length} bytes");
     }
+}
+
+#[test]
+fn texts_beside_each_other_are_what_each_is_alone() {
+    let options = ExportOptions { activations: DType::F32, ..ExportOptions::default() };
+    let program = exported(&Checkpoint::open(&data("whisper")).unwrap(), &options);
+    let tokens = WhisperTokens {
+        end: 50,
+        start: 51,
+        languages: Vec::new(),
+        translate: 52,
+        transcribe: 53,
+        previous: 54,
+        no_speech: 55,
+        no_times: 56,
+        first_time: 57,
+    };
+    let info = Whisper { mels: 16, frames: 24, positions: 20, tokens, alignment_heads: Vec::new() };
+    let mut engines: [WhisperProgram; 2] =
+        std::array::from_fn(|_| WhisperProgram::new(&[program.clone()], Some(info.clone()), None).unwrap());
+    engines.iter_mut().for_each(|engine| engine.hear(&EXPECTED.floats("features")).unwrap());
+    let [beside, alone] = &mut engines;
+    let mut logits = Vec::new();
+    let mut check = |texts: &[Vec<u32>], given: &[Vec<f32>]| {
+        assert_eq!(texts.len(), given.len());
+        for (text, given) in texts.iter().zip(given) {
+            alone.read(text, 0, &mut logits).unwrap();
+            let off = difference(given, &logits);
+            assert!(off < CLOSE, "{text:?} is off by {off}");
+        }
+    };
+    // Texts that split, swap places, end, and are one again; twice, since what is left of the first time must not count.
+    let steps: [&[(usize, u32)]; 6] = [
+        &[(0, 5), (0, 30), (0, 2)],
+        &[(1, 7), (1, 8), (0, 9)],
+        &[(2, 3), (0, 4), (1, 6), (0, 11)],
+        &[(3, 12), (3, 13)],
+        &[(1, 14), (0, 15), (1, 16), (0, 17), (1, 18)],
+        &[(4, 19)],
+    ];
+    for prompt in [vec![1, 17], vec![3, 4, 5]] {
+        let (mut first, mut given) = (Vec::new(), Vec::new());
+        beside.read(&prompt, 0, &mut first).unwrap();
+        check(&[prompt.clone()], &[first]);
+        // From the same place twice, as a second attempt at a text begins.
+        for attempt in 0..2 {
+            let mut texts = vec![prompt.clone()];
+            for (at, step) in steps.iter().enumerate().skip(attempt) {
+                let step = if texts.len() == 1 { steps[0] } else { step };
+                let branches: Vec<Branch> =
+                    step.iter().map(|&(from, token)| Branch { from, token }).collect();
+                texts = branches.iter().map(|to| [&texts[to.from][..], &[to.token]].concat()).collect();
+                beside.follow(&branches, prompt.len() + at - attempt, &mut given).unwrap();
+                check(&texts, &given);
+            }
+        }
+    }
+    assert!(beside.follow(&[Branch { from: 1, token: 3 }], 4, &mut Vec::new()).is_err(), "there is one text");
 }

@@ -11,6 +11,7 @@ use pteron_speech::segment::Event;
 use pteron_speech::sound::{RawFormat, SampleKind, Samples, Sound};
 use pteron_speech::voice::{Border, CHUNK, Judge, Spoken, VoiceOptions};
 use pteron_speech::whisper::features::{Ceiling, Features};
+use pteron_speech::whisper::search::Branch;
 use pteron_speech::whisper::{self, Settings};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Read;
@@ -114,7 +115,8 @@ fn tokens() -> WhisperTokens {
 /// Says a word for every two seconds of a window that there are, another one each time.
 #[derive(Default)]
 struct Parrot {
-    said: Vec<u32>,
+    /// Where texts begin.
+    begun: usize,
     windows: usize,
     words: u32,
 }
@@ -129,22 +131,30 @@ impl whisper::Engine for Parrot {
     }
 
     fn read(&mut self, tokens: &[u32], position: usize, logits: &mut Vec<f32>) -> Result<()> {
-        match position == 0 {
-            true => self.said.clear(),
-            false => self.said.extend(tokens),
-        }
-        let at = self.said.len() as u32;
+        self.begun = position + tokens.len();
+        self.say(0, logits);
+        Ok(())
+    }
+
+    fn follow(&mut self, texts: &[Branch], position: usize, logits: &mut Vec<Vec<f32>>) -> Result<()> {
+        logits.resize_with(texts.len(), Vec::new);
+        logits.iter_mut().for_each(|logits| self.say(position + 1 - self.begun, logits));
+        Ok(())
+    }
+}
+
+impl Parrot {
+    fn say(&self, at: usize, logits: &mut Vec<f32>) {
         // Time, word, time, time, word, time, and so on.
-        let (number, part) = (at / 3, at % 3);
+        let (number, part) = (at as u32 / 3, at % 3);
         let next = match part {
-            _ if number == self.words => 10,
+            _ if number >= self.words => 10,
             0 => FIRST_TIME + 100 * number,
             1 => (number + self.windows as u32) % 10,
             _ => FIRST_TIME + 100 * (number + 1),
         };
         *logits = vec![-10.0; FIRST_TIME as usize + 1501];
         logits[next as usize] = 20.0;
-        Ok(())
     }
 }
 

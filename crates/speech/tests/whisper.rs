@@ -7,11 +7,13 @@ use pteron_llm::tokenizer::Tokenizer;
 use pteron_speech::segment::Event;
 use pteron_speech::sound::Samples;
 use pteron_speech::sound::SoundError;
-use pteron_speech::whisper::attempt::Attempt;
+use pteron_speech::whisper::beams::Beams;
 use pteron_speech::whisper::cut::{Cut, Piece, cut};
+use pteron_speech::whisper::draws::Draws;
 use pteron_speech::whisper::fallback::{Measures, Thresholds, compression};
 use pteron_speech::whisper::features::{Ceiling, Features};
 use pteron_speech::whisper::rules::Rules;
+use pteron_speech::whisper::search::{Branch, Search, Text};
 use pteron_speech::whisper::{Engine, Language, Settings, Task, Transcriber};
 use pteron_speech::{Result, SpeechError};
 
@@ -80,46 +82,167 @@ fn texts_without_times_begin_with_words() {
     assert!(allowed(&rules, &[4]).contains(&10));
 }
 
-#[test]
-fn an_attempt_sums_what_it_says_and_ends() {
-    let rules = Rules::plain(&tokens(), vec![], vec![], false);
-    let mut attempt = Attempt::new(&rules, 0.0, 0, 10);
-    let share = |id: usize| {
-        let mut logits = vec![f32::NEG_INFINITY; VOCABULARY];
-        logits[id] = 0.75f32.ln();
-        logits[9] = 0.25f32.ln();
-        logits
-    };
-    assert_eq!(attempt.next(&mut share(4)), Some(4));
-    assert_eq!(attempt.next(&mut share(5)), Some(5));
-    assert_eq!(attempt.next(&mut share(10)), None);
-    let text = attempt.finish();
-    assert_eq!(text.tokens, [4, 5]);
-    assert!((text.mean_log_probability - 0.75f32.ln()).abs() < 1e-6);
+/// Logits of shares, all others impossible.
+fn shares(of: &[(usize, f32)]) -> Vec<f32> {
+    let mut logits = vec![f32::NEG_INFINITY; VOCABULARY];
+    of.iter().for_each(|&(id, share)| logits[id] = share.ln());
+    logits
+}
+
+fn branch(from: usize, token: u32) -> Branch {
+    Branch { from, token }
 }
 
 #[test]
-fn numbers_that_are_none_end_a_text() {
-    let rules = Rules::plain(&tokens(), vec![], vec![], true);
-    for temperature in [0.0, 0.6] {
-        let mut attempt = Attempt::new(&rules, temperature, 1, 10);
-        assert_eq!(attempt.next(&mut vec![f32::NAN; VOCABULARY]), None);
-        let mut logits = vec![0.0; VOCABULARY];
-        logits[30] = f32::NAN;
-        assert!(attempt.next(&mut logits).is_some_and(|id| id != 30));
-        assert_eq!(Attempt::new(&rules, temperature, 1, 10).next(&mut []), None);
+fn a_text_sums_what_it_says_and_ends() {
+    let rules = Rules::plain(&tokens(), vec![], vec![], false);
+    let mut beams = Beams::new(&rules, 1, 10);
+    let likely = |id: usize| [shares(&[(id, 0.75), (9, 0.25)])];
+    assert_eq!(beams.next(&mut likely(4)), [branch(0, 4)]);
+    assert_eq!(beams.next(&mut likely(5)), [branch(0, 5)]);
+    assert_eq!(beams.next(&mut likely(10)), []);
+    let text = beams.finish();
+    assert_eq!(text.tokens, [4, 5]);
+    assert!((text.mean_log_probability() - 0.75f32.ln()).abs() < 1e-6);
+}
+
+#[test]
+fn a_second_best_beginning_wins_by_what_follows_it() {
+    let rules = Rules::plain(&tokens(), vec![], vec![], false);
+    let mut beams = Beams::new(&rules, 2, 10);
+    assert_eq!(beams.next(&mut [shares(&[(1, 0.6), (2, 0.4)])]), [branch(0, 1), branch(0, 2)]);
+    // 0.6 goes on with 0.3 at most, 0.4 with 0.9.
+    let behind = [shares(&[(3, 0.3), (4, 0.3), (5, 0.2), (6, 0.2)]), shares(&[(7, 0.9), (10, 0.1)])];
+    assert_eq!(beams.next(&mut behind.clone()), [branch(1, 7), branch(0, 3)]);
+    // Both end, and no third is asked for.
+    assert_eq!(beams.next(&mut [shares(&[(10, 1.0)]), shares(&[(10, 1.0)])]), []);
+    let text = beams.finish();
+    assert_eq!(text.tokens, [2, 7]);
+    assert!((text.log_probability - (0.4f64 * 0.9).ln()).abs() < 1e-6);
+    // One beam takes the likeliest each time.
+    let mut greedy = Beams::new(&rules, 1, 10);
+    assert_eq!(greedy.next(&mut [shares(&[(1, 0.6), (2, 0.4)])]), [branch(0, 1)]);
+    assert_eq!(greedy.next(&mut behind[..1].to_vec()), [branch(0, 3)]);
+}
+
+#[test]
+fn a_text_that_is_cut_off_stands_in_for_ends_that_were_not_reached() {
+    let rules = Rules::plain(&tokens(), vec![], vec![], false);
+    let mut beams = Beams::new(&rules, 2, 2);
+    beams.next(&mut [shares(&[(1, 0.9), (10, 0.1)])]);
+    // The end was among the two best then, and has a share of 0.1.
+    assert_eq!(beams.next(&mut [shares(&[(2, 1.0)])]), []);
+    assert_eq!(beams.finish().tokens, [1, 2]);
+    // Where nothing but ends may follow, no text without one counts.
+    let mut beams = Beams::new(&rules, 3, 9);
+    beams.next(&mut [shares(&[(1, 0.9), (2, 0.1)])]);
+    assert_eq!(beams.next(&mut [shares(&[(10, 0.5)]), shares(&[(10, 0.5)])]), []);
+    let text = beams.finish();
+    assert_eq!(text.tokens, [1]);
+    assert!((text.log_probability - 0.45f64.ln()).abs() < 1e-6);
+}
+
+/// Logits behind a text of a model that has four words and the end, by a hash of the text.
+fn chance(text: &[u32], seed: u64) -> Vec<f32> {
+    let mut logits = vec![f32::NEG_INFINITY; VOCABULARY];
+    for id in [0, 1, 2, 3, 10] {
+        let folded = text.iter().chain([&id]).fold(seed, |hash, &id| {
+            let mixed = (hash ^ u64::from(id + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ (mixed >> 29)
+        });
+        logits[id as usize] = (folded % 1000) as f32 / 250.0;
+    }
+    logits
+}
+
+/// Every text of at most three tokens that ends by itself, and those that are cut off there.
+fn every(rules: &Rules, seed: u64, text: &Text, all: &mut Vec<Text>) {
+    let mut logits = chance(&text.tokens, seed);
+    rules.apply(&text.tokens, &mut logits);
+    let total: f32 = logits.iter().map(|logit| logit.exp()).sum::<f32>().ln();
+    for id in [0, 1, 2, 3, 10] {
+        let mut longer = text.clone();
+        longer.log_probability += f64::from(logits[id as usize] - total);
+        match id {
+            10 => all.push(longer),
+            _ => {
+                longer.tokens.push(id);
+                if longer.tokens.len() == 3 { all.push(longer) } else { every(rules, seed, &longer, all) }
+            }
+        }
     }
 }
 
 #[test]
-fn the_same_seed_draws_the_same_text() {
+fn wide_beams_find_the_best_of_all_texts() {
     let rules = Rules::plain(&tokens(), vec![], vec![], false);
-    let draw = |seed: u64| {
-        let mut attempt = Attempt::new(&rules, 1.0, seed, 30);
-        (0..20).filter_map(|_| attempt.next(&mut [0.0; 10])).collect::<Vec<u32>>()
+    let share = |text: &Text| text.log_probability / text.tokens.len().max(1) as f64;
+    let mut unlike_greedy = 0;
+    for seed in 0..100 {
+        let found = |width: usize| {
+            let mut beams = Beams::new(&rules, width, 3);
+            let mut texts = vec![vec![]];
+            loop {
+                let mut logits: Vec<Vec<f32>> = texts.iter().map(|text| chance(text, seed)).collect();
+                let branches = beams.next(&mut logits);
+                if branches.is_empty() {
+                    return beams.finish();
+                }
+                texts = branches.iter().map(|to| [&texts[to.from][..], &[to.token]].concat()).collect();
+            }
+        };
+        let mut all = Vec::new();
+        every(&rules, seed, &Text::default(), &mut all);
+        let best = all.iter().max_by(|a, b| share(a).total_cmp(&share(b))).unwrap();
+        let wide = found(32);
+        assert_eq!(wide.tokens, best.tokens, "seed {seed}");
+        assert!((wide.log_probability - best.log_probability).abs() < 1e-4);
+        unlike_greedy += usize::from(found(1).tokens != wide.tokens);
+    }
+    assert!(unlike_greedy > 20, "the likeliest token is always right here: {unlike_greedy}");
+}
+
+#[test]
+fn numbers_that_are_none_end_a_text() {
+    fn check(mut search: impl FnMut() -> Box<dyn FnMut(Vec<f32>) -> Vec<Branch>>) {
+        assert_eq!(search()(vec![f32::NAN; VOCABULARY]), []);
+        let mut logits = vec![0.0; VOCABULARY];
+        logits[30] = f32::NAN;
+        let branches = search()(logits);
+        assert!(!branches.is_empty() && branches.iter().all(|branch| branch.token != 30));
+        assert_eq!(search()(vec![]), []);
+    }
+    let rules: &'static Rules = Box::leak(Box::new(Rules::plain(&tokens(), vec![], vec![], true)));
+    for width in [1, 5] {
+        check(|| {
+            let mut beams = Beams::new(rules, width, 10);
+            Box::new(move |logits| beams.next(&mut [logits]))
+        });
+        check(|| {
+            let mut draws = Draws::new(rules, 0.6, 0..width as u64, 10);
+            Box::new(move |logits| draws.next(&mut [logits]))
+        });
+    }
+}
+
+#[test]
+fn the_same_seed_draws_the_same_text_alone_and_beside_others() {
+    let rules = Rules::plain(&tokens(), vec![], vec![], false);
+    let draw = |seeds: &[u64]| {
+        let mut draws = Draws::new(&rules, 1.0, seeds.iter().copied(), 30);
+        let mut texts: Vec<Vec<u32>> = vec![vec![]; seeds.len()];
+        let mut count = 1;
+        for _ in 0..20 {
+            let branches = draws.next(&mut vec![vec![0.0; 10]; count]);
+            // None of these tokens is the end: all go on, in their order.
+            texts.iter_mut().zip(&branches).for_each(|(text, branch)| text.push(branch.token));
+            count = branches.len();
+        }
+        texts
     };
-    assert_eq!(draw(1), draw(1));
-    assert_ne!(draw(1), draw(2));
+    let [first, second, both] = [draw(&[1]), draw(&[2]), draw(&[1, 2])];
+    assert_eq!(both, [&first[..], &second[..]].concat());
+    assert_ne!(first, second);
 }
 
 #[test]
@@ -199,9 +322,8 @@ struct Parrot {
     windows: usize,
     prompts: Vec<Vec<u32>>,
     prompt: Vec<u32>,
-    said: usize,
     no_speech: bool,
-    unsure: usize,
+    unsure: bool,
 }
 
 impl Parrot {
@@ -220,28 +342,33 @@ impl Engine for Parrot {
     fn read(&mut self, tokens: &[u32], position: usize, logits: &mut Vec<f32>) -> Result<()> {
         if position == 0 {
             self.prompt = tokens.to_vec();
-        } else if position == self.prompt.len() && tokens[0] > 10 && tokens[0] < 20 {
+        } else {
+            assert_eq!(position, self.prompt.len());
             self.prompt.extend(tokens);
         }
-        let is_text = position + tokens.len() > self.prompt.len();
-        if !is_text {
-            self.prompts.push(self.prompt.clone());
-            self.said = 0;
-        } else {
-            self.said += 1;
-        }
+        self.prompts.push(self.prompt.clone());
+        self.say(0, logits);
+        Ok(())
+    }
+
+    fn follow(&mut self, branches: &[Branch], position: usize, logits: &mut Vec<Vec<f32>>) -> Result<()> {
+        logits.resize_with(branches.len(), Vec::new);
+        logits.iter_mut().for_each(|logits| self.say(position + 1 - self.prompt.len(), logits));
+        Ok(())
+    }
+}
+
+impl Parrot {
+    /// What follows so many tokens.
+    fn say(&self, said: usize, logits: &mut Vec<f32>) {
         *logits = vec![-10.0; VOCABULARY];
         logits[13] = 5.0; // it hears German
         if self.no_speech {
             logits[18] = 30.0;
         }
-        let window = self.texts.get(self.windows - 1).cloned().unwrap_or_default();
-        let next = window.get(self.said).copied().unwrap_or(10);
-        logits[next as usize] = if self.unsure > 0 { -8.0 } else { 20.0 };
-        if is_text && next == 10 {
-            self.unsure = self.unsure.saturating_sub(1);
-        }
-        Ok(())
+        let window = self.texts.get(self.windows - 1).map_or(&[][..], Vec::as_slice);
+        let next = window.get(said).copied().unwrap_or(10);
+        logits[next as usize] = if self.unsure { -8.0 } else { 20.0 };
     }
 }
 
@@ -299,7 +426,7 @@ fn each_window_may_begin_anew_and_with_a_prompt() {
 #[test]
 fn silence_says_nothing() {
     let mut parrot =
-        Parrot { no_speech: true, unsure: usize::MAX, ..Parrot::new(&[&[20, 0, 1520], &[20, 1, 1520]]) };
+        Parrot { no_speech: true, unsure: true, ..Parrot::new(&[&[20, 0, 1520], &[20, 1, 1520]]) };
     let (segments, _) = run(&mut parrot, 60, Settings::default()).unwrap();
     assert!(segments.is_empty() && parrot.windows == 2, "{segments:?}");
 }

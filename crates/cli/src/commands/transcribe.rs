@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pteron::{Audio, Heard, OpenOptions, TranscribeOptions, Transcriber};
 use pteron_speech::sound::{RATE, RawFormat, SampleKind};
 use pteron_speech::transcript::{Format, Transcript, piece};
+use pteron_speech::whisper::beams::MOST_BEAMS;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,6 +70,9 @@ pub(crate) struct Arguments {
     /// Temperatures that are tried until a text will do [default: 0, 0.2, 0.4, 0.6, 0.8, 1]
     #[arg(long, value_name = "T", value_delimiter = ',', value_parser = temperature)]
     temperature: Vec<f32>,
+    /// Beginnings of a text that Whisper keeps until it knows which goes on best; 1 is fastest, and errs a little more
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = beams())]
+    beams: usize,
     /// Find the time of every word, and show them one by one
     #[arg(long)]
     words: bool,
@@ -100,6 +104,11 @@ fn format() -> impl TypedValueParser<Value = Format> {
 fn temperature(text: &str) -> Result<f32, String> {
     let number = text.parse().ok().filter(|number| (0.0..=2.0).contains(number));
     number.ok_or_else(|| format!("`{text}` is no temperature from 0 to 2"))
+}
+
+fn beams() -> impl TypedValueParser<Value = usize> {
+    let range = 1..=MOST_BEAMS as i64;
+    clap::value_parser!(u32).range(range).map(|beams| beams as usize)
 }
 
 /// What a transcript took.
@@ -176,6 +185,7 @@ impl Arguments {
             .translate(self.translate)
             .forget(self.no_previous_text)
             .temperatures(self.temperature.clone())
+            .beams(self.beams)
             .words(self.words);
         let options = self.language.iter().fold(options, TranscribeOptions::language);
         let options = self.ask.iter().fold(options, TranscribeOptions::ask);

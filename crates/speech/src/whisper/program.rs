@@ -3,10 +3,11 @@
 //! by token, as its exporters for other delegates do.
 
 use pteron_companion::{Whisper, WhisperTokens};
-use pteron_runtime::{Program, RunControl, Value};
+use pteron_runtime::{Lane, Program, RunControl, Session, Value};
 use pteron_tensor::{DType, HostTensor};
 
 use super::Engine;
+use super::search::Branch;
 use super::words::Scores;
 use crate::part::{Part, Position, Side, dims, floats, tensor, unlike, wrong};
 use crate::{Result, SpeechError};
@@ -36,6 +37,16 @@ pub struct WhisperProgram {
     /// What the decoder takes: tokens, keys and values of the sound, and at this place the position.
     inputs: Vec<Value>,
     position: usize,
+    outputs: Vec<Value>,
+    /// Texts beside the decoder's own.
+    others: Vec<Text>,
+    /// Where the texts of the last call are: 0 is the decoder's own session, the others are counted from 1.
+    places: Vec<usize>,
+}
+
+/// A text of its own.
+struct Text {
+    session: Session,
     outputs: Vec<Value>,
 }
 
@@ -121,6 +132,8 @@ impl WhisperProgram {
             inputs,
             position,
             outputs,
+            others: Vec::new(),
+            places: Vec::new(),
         })
     }
 
@@ -137,7 +150,71 @@ impl WhisperProgram {
     /// Bytes of state that it holds.
     pub fn state_bytes(&self) -> u64 {
         let parts = [&self.encoder, &self.decoder].into_iter().chain(&self.cross);
-        parts.map(|part| part.session.state_bytes()).sum()
+        let parts: u64 = parts.map(|part| part.session.state_bytes()).sum();
+        parts + self.others.iter().map(|text| text.session.state_bytes()).sum::<u64>()
+    }
+
+    /// What of so many tokens at a position cannot be read.
+    fn check_room(&self, count: usize, position: usize) -> Result<()> {
+        if self.inputs.len() < 2 {
+            return Err(SpeechError::Model("a text before any sound".to_owned()));
+        }
+        if position + count > self.info.positions {
+            return Err(SpeechError::Model(format!(
+                "a text of {} tokens, and the model has {} positions",
+                position + count,
+                self.info.positions
+            )));
+        }
+        Ok(())
+    }
+
+    /// Finds each text a place whose session holds what it goes on from. The first that goes on from a text keeps its
+    /// session, others get a copy.
+    fn place(&mut self, branches: &[Branch]) -> Result<Vec<usize>> {
+        let mut is_taken = vec![false; 1 + self.others.len()];
+        let mut places = Vec::with_capacity(branches.len());
+        let mut copies = Vec::new();
+        for (number, branch) in branches.iter().enumerate() {
+            let place = self.places.get(branch.from).copied();
+            let place = place.ok_or_else(|| SpeechError::Model("a text goes on from none".to_owned()))?;
+            if std::mem::replace(&mut is_taken[place], true) {
+                copies.push((number, place));
+            }
+            places.push(place);
+        }
+        for (number, origin) in copies {
+            let origin = if origin == 0 { &self.decoder.session } else { &self.others[origin - 1].session };
+            let place = match is_taken.iter().position(|is_taken| !is_taken) {
+                Some(place) => {
+                    let snapshot = origin.snapshot()?;
+                    match place {
+                        0 => self.decoder.session.restore(&snapshot)?,
+                        _ => self.others[place - 1].session.restore(&snapshot)?,
+                    }
+                    place
+                }
+                None => {
+                    let session = origin.fork()?;
+                    self.others.push(Text { session, outputs: Vec::new() });
+                    is_taken.push(true);
+                    self.others.len()
+                }
+            };
+            is_taken[place] = true;
+            places[number] = place;
+        }
+        Ok(places)
+    }
+
+    /// Logits of the last token that a decoder has read.
+    fn logits(&self, outputs: &[Value], logits: &mut Vec<f32>) -> Result<()> {
+        let given = outputs.first().map(Value::to_tensor).transpose()?.flatten();
+        let given = given.ok_or_else(|| SpeechError::Model("the decoder gives no logits".to_owned()))?;
+        // Of the last token, where there are several.
+        let from = given.len().checked_sub(self.vocabulary);
+        let from = from.ok_or_else(|| unlike("the decoder gives", given.shape()))?;
+        floats(&given, from, logits)
     }
 }
 
@@ -158,16 +235,7 @@ impl Engine for WhisperProgram {
     }
 
     fn read(&mut self, tokens: &[u32], position: usize, logits: &mut Vec<f32>) -> Result<()> {
-        if self.inputs.len() < 2 {
-            return Err(SpeechError::Model("a text before any sound".to_owned()));
-        }
-        if position + tokens.len() > self.info.positions {
-            return Err(SpeechError::Model(format!(
-                "a text of {} tokens, and the model has {} positions",
-                position + tokens.len(),
-                self.info.positions
-            )));
-        }
+        self.check_room(tokens.len(), position)?;
         let of_text = Position::of(self.decoder.info()?, self.position)?;
         let mut at = position;
         for part in tokens.chunks(self.chunk) {
@@ -178,12 +246,38 @@ impl Engine for WhisperProgram {
             session.run_into(method, &self.inputs, &RunControl::default(), &mut self.outputs)?;
             at += part.len();
         }
-        let given = self.outputs.first().map(Value::to_tensor).transpose()?.flatten();
-        let given = given.ok_or_else(|| SpeechError::Model("the decoder gives no logits".to_owned()))?;
-        // Of the last token, where there are several.
-        let from = given.len().checked_sub(self.vocabulary);
-        let from = from.ok_or_else(|| unlike("the decoder gives", given.shape()))?;
-        floats(&given, from, logits)
+        self.places = vec![0];
+        self.logits(&self.outputs, logits)
+    }
+
+    fn follow(&mut self, branches: &[Branch], position: usize, logits: &mut Vec<Vec<f32>>) -> Result<()> {
+        self.check_room(1, position)?;
+        let of_text = Position::of(self.decoder.info()?, self.position)?.value(position, 1)?;
+        let places = self.place(branches)?;
+        // Inputs of each session that has a text.
+        let mut inputs: Vec<Vec<Value>> = vec![Vec::new(); 1 + self.others.len()];
+        for (branch, &place) in branches.iter().zip(&places) {
+            let mut own = self.inputs.clone();
+            own[0] = HostTensor::from_slice(vec![1, 1], &[i64::from(branch.token)]).map_err(wrong)?.into();
+            own[self.position] = of_text.clone();
+            inputs[place] = own;
+        }
+        let control = RunControl::default();
+        let Part { session, method } = &mut self.decoder;
+        let others = self.others.iter_mut().map(|text| (&mut text.session, &mut text.outputs));
+        let texts = std::iter::once((session, &mut self.outputs)).chain(others);
+        let read = texts.zip(&inputs).filter(|(_, inputs)| !inputs.is_empty());
+        let mut lanes: Vec<Lane<'_>> =
+            read.map(|((session, outputs), inputs)| Lane::new(session, inputs, &control, outputs)).collect();
+        Session::run_together(method, &mut lanes)?;
+        lanes.into_iter().try_for_each(|lane| lane.result)?;
+        logits.resize_with(branches.len(), Vec::new);
+        for (&place, logits) in places.iter().zip(logits) {
+            let outputs = if place == 0 { &self.outputs } else { &self.others[place - 1].outputs };
+            self.logits(outputs, logits)?;
+        }
+        self.places = places;
+        Ok(())
     }
 
     fn align(&mut self, tokens: &[u32]) -> Result<Option<Scores>> {

@@ -4,11 +4,13 @@ use pteron_companion::{Whisper, WhisperTokens};
 use pteron_llm::tokenizer::{Ends, Tokenizer};
 
 use super::Engine;
-use super::attempt::{Attempt, Text};
+use super::beams::Beams;
 use super::cut::{Piece, cut};
+use super::draws::Draws;
 use super::fallback::{Measures, Thresholds, compression};
 use super::features::{FRAMES_A_SECOND, Features};
 use super::rules::{Rules, log_sum};
+use super::search::{self, Text};
 use super::words;
 use crate::segment::{Event, Segment};
 use crate::{Result, SpeechError};
@@ -49,6 +51,8 @@ pub struct Settings {
     pub conditioned: bool,
     /// What is tried one after another until a text will do.
     pub temperatures: Vec<f32>,
+    /// Beginnings of a text that are kept beside each other at temperature 0; with 1 the likeliest token is taken each time.
+    pub beams: usize,
     /// Texts at a temperature above 0, of which the likeliest is taken.
     pub best_of: usize,
     /// When a text will not do.
@@ -65,6 +69,7 @@ impl Default for Settings {
             prompt: None,
             conditioned: true,
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+            beams: 5,
             best_of: 5,
             thresholds: Thresholds::default(),
             words: false,
@@ -275,7 +280,7 @@ impl<'m, E: Engine> Transcriber<'m, E> {
             let text = self.likeliest(&logits, position, temperature)?;
             let measures = Measures {
                 compression: compression(&self.text_of(&text.tokens)),
-                log_probability: text.mean_log_probability,
+                log_probability: text.mean_log_probability(),
                 no_speech,
             };
             let candidate = Candidate { text, temperature, measures };
@@ -289,28 +294,21 @@ impl<'m, E: Engine> Transcriber<'m, E> {
         best.cloned().ok_or_else(|| SpeechError::Model("no temperature to decode at".to_owned()))
     }
 
-    /// The likeliest of the texts at a temperature.
+    /// The likeliest text at a temperature.
     fn likeliest(&mut self, first: &[f32], position: usize, temperature: f32) -> Result<Text> {
-        let count = if temperature > 0.0 { self.settings.best_of.max(1) } else { 1 };
         let most = (self.info.positions / 2).min(self.info.positions - position);
-        let mut best: Option<Text> = None;
-        let mut logits = Vec::new();
-        for number in 0..count {
-            let seed = u64::from(temperature.to_bits()) << 32 | number as u64;
-            let mut attempt = Attempt::new(&self.rules, temperature, seed, most);
-            logits.clear();
-            logits.extend_from_slice(first);
-            let mut at = position;
-            while let Some(token) = attempt.next(&mut logits) {
-                self.engine.read(&[token], at, &mut logits)?;
-                at += 1;
-            }
-            let text = attempt.finish();
-            if best.as_ref().is_none_or(|best| text.mean_log_probability > best.mean_log_probability) {
-                best = Some(text);
-            }
+        let Settings { beams, best_of, .. } = self.settings;
+        if temperature > 0.0 {
+            let seeds =
+                (0..best_of.max(1) as u64).map(|number| u64::from(temperature.to_bits()) << 32 | number);
+            return search::run(
+                self.engine,
+                Draws::new(&self.rules, temperature, seeds, most),
+                first,
+                position,
+            );
         }
-        Ok(best.unwrap_or(Text { tokens: Vec::new(), mean_log_probability: f32::NEG_INFINITY }))
+        search::run(self.engine, Beams::new(&self.rules, beams, most), first, position)
     }
 }
 

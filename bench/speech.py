@@ -60,14 +60,18 @@ def run(command, environment=None):
     return output, errors, Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
 
 
+def how(beam):
+    return "greedy" if beam == 1 else f"{beam} beams"
+
+
 class Pteron:
-    def __init__(self, folder, binary, scheme, vad, threads):
-        self.name = f"Pteron {'f32' if scheme == 'none' else scheme}{', voice activity' if vad else ''}"
+    def __init__(self, folder, binary, scheme, vad, beam, threads):
+        self.name = f"Pteron {'f32' if scheme == 'none' else scheme}, {how(beam)}{', voice activity' if vad else ''}"
         self.kept = False
         program = folder / "models" / f"pteron-{scheme}.pte"
         # Anew each time: an older binary's program would be measured otherwise.
         run([binary, "export", folder / "models/tiny.en.pt", "--quantize", scheme, "-o", program])
-        self.command = [binary, "transcribe", "--model", program, "--threads", threads, *([] if vad else ["--no-vad"])]
+        self.command = [binary, "transcribe", "--model", program, "--threads", threads, "--beams", beam, *([] if vad else ["--no-vad"])]
 
     def hear(self, files, words=False):
         output, errors, cost = run([*self.command, "--format", "json", *(["--words"] if words else []), *files])
@@ -83,8 +87,7 @@ class Pteron:
 
 class FasterWhisper:
     def __init__(self, folder, compute, beam, threads, batch=0):
-        how = "greedy" if beam == 1 else f"beam {beam}"
-        self.name = f"faster-whisper {'f32' if compute == 'float32' else compute}, {how}{f', batch {batch}' if batch else ''}"
+        self.name = f"faster-whisper {'f32' if compute == 'float32' else compute}, {how(beam)}{f', batch {batch}' if batch else ''}"
         self.kept = True
         self.command = [sys.executable, HERE / "speech_peer.py", folder / "models/ct2", "--compute", compute, "--beam", beam,
                         "--threads", threads, "--batch", batch]
@@ -97,7 +100,7 @@ class FasterWhisper:
 
 class WhisperCpp:
     def __init__(self, folder, model, label, beam, threads):
-        self.name = f"whisper.cpp {label}, {'greedy' if beam == 1 else f'beam {beam}'}"
+        self.name = f"whisper.cpp {label}, {how(beam)}"
         self.kept = True
         self.command = [folder / "whisper.cpp/bin/whisper-cli", "--model", folder / "models" / model, "--language", "en",
                         "--threads", threads, "--beam-size", beam, "--output-json", "--no-prints"]
@@ -133,17 +136,16 @@ def distance(reference, heard):
     return row[-1]
 
 
-def pterons(folder, binary, threads):
-    """f32, 8 bits, and what `pteron transcribe` does by default."""
-    return [Pteron(folder, binary, "none", False, threads), Pteron(folder, binary, "8w", False, threads),
-            Pteron(folder, binary, "8w", True, threads)]
+def pterons(folder, binary, beam, threads):
+    """f32, 8 bits, and, with 5 beams, what `pteron transcribe` does by default."""
+    return [Pteron(folder, binary, scheme, vad, beam, threads) for scheme, vad in (("none", False), ("8w", False), ("8w", True))]
 
 
-def measure_words(folder, binary, threads):
+def measure_words(folder, binary, beam, threads):
     normalise = normaliser()
     files = [folder / "sound" / name for name in RECORDINGS]
-    peer = FasterWhisper(folder, "float32", 1, threads)
-    engines = pterons(folder, binary, threads)
+    peer = FasterWhisper(folder, "float32", beam, threads)
+    engines = pterons(folder, binary, beam, threads)
     theirs = [heard.text.strip() for heard in peer.hear(files)[0]]
     ours = {engine.name: [heard.text.strip() for heard in engine.hear(files)[0]] for engine in engines}
     rows = []
@@ -165,13 +167,13 @@ def measure_words(folder, binary, threads):
     return rows
 
 
-def measure_times(folder, binary, threads):
+def measure_times(folder, binary, beam, threads):
     normalise = normaliser()
     files = [folder / "sound" / name for name in RECORDINGS]
-    peer = FasterWhisper(folder, "float32", 1, threads)
+    peer = FasterWhisper(folder, "float32", beam, threads)
     theirs = peer.hear(files, words=True)[0]
     rows = []
-    for ours in pterons(folder, binary, threads):
+    for ours in pterons(folder, binary, beam, threads):
         starts, ends = [], []
         for mine, other in zip(ours.hear(files, words=True)[0], theirs):
             left, right = (["".join(normalise(word)) for word, _, _ in side.words] for side in (other, mine))
@@ -217,12 +219,14 @@ def measure_wer(folder, binary, threads, fresh, least, beams):
     prompts = [(sound, words) for sound, words in read_prompts(folder, normalise) if len(words) >= least]
     files = [sound for sound, _ in prompts]
     engines = [
-        *pterons(folder, binary, threads),
-        FasterWhisper(folder, "float32", 1, threads),
-        WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 1, threads),
+        engine
+        for beam in beams
+        for engine in (
+            *pterons(folder, binary, beam, threads),
+            FasterWhisper(folder, "float32", beam, threads),
+            WhisperCpp(folder, "ggml-tiny.en.bin", "f16", beam, threads),
+        )
     ]
-    if beams:
-        engines += [FasterWhisper(folder, "float32", 5, threads), WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 5, threads)]
     rows = []
     for engine in engines:
         print(f"hearing {len(files)} prompts with {engine.name}", file=sys.stderr)
@@ -298,20 +302,23 @@ def join_speech(folder, seconds):
     return target
 
 
-def measure_speed(folder, binary, rounds, seconds, threads_list, batched):
+def measure_speed(folder, binary, beams, rounds, seconds, threads_list, batched):
     normalise = normaliser()
     sound = join_speech(folder, seconds)
     found = collections.defaultdict(list)
     texts = {}
     for threads in threads_list:
         engines = [
-            Pteron(folder, binary, "8w", False, threads),
-            Pteron(folder, binary, "8w", True, threads),
-            FasterWhisper(folder, "int8", 1, threads),
-            FasterWhisper(folder, "int8", 5, threads),
-            *([FasterWhisper(folder, "int8", 1, threads, 8)] if batched else []),
-            WhisperCpp(folder, "ggml-tiny.en.bin", "f16", 1, threads),
-            WhisperCpp(folder, "ggml-tiny.en-q8_0.bin", "q8_0", 1, threads),
+            engine
+            for beam in beams
+            for engine in (
+                Pteron(folder, binary, "8w", False, beam, threads),
+                Pteron(folder, binary, "8w", True, beam, threads),
+                FasterWhisper(folder, "int8", beam, threads),
+                *([FasterWhisper(folder, "int8", beam, threads, 8)] if batched else []),
+                WhisperCpp(folder, "ggml-tiny.en.bin", "f16", beam, threads),
+                WhisperCpp(folder, "ggml-tiny.en-q8_0.bin", "q8_0", beam, threads),
+            )
         ]
         for number in range(rounds):
             for engine in engines:
@@ -365,7 +372,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=600, help="of speech for the speed part")
     parser.add_argument("--batched", action="store_true", help="measure faster-whisper with 8 windows at once too")
     parser.add_argument("--least", type=int, default=1, help="leave out prompts of fewer words")
-    parser.add_argument("--beams", action="store_true", help="word error rate of the peers with 5 beams too")
+    parser.add_argument("--beams", type=int, nargs="+", default=[1, 5], help="of all engines; 1 is greedy, 5 what all do by default")
     parser.add_argument("--fresh", action="store_true", help="ask the peers anew")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -383,13 +390,13 @@ def main():
     here = result["machine"]
     print(f"{version}; {here['system']} {here['architecture']}, {here['cores']} cores, {' '.join(here['features'])}; load {here['load']:.1f}")
     if "words" in options.only:
-        result["words"] = measure_words(folder, binary, 1)
+        result["words"] = [measure_words(folder, binary, beam, 1) for beam in options.beams]
     if "times" in options.only:
-        result["times"] = measure_times(folder, binary, 1)
+        result["times"] = [measure_times(folder, binary, beam, 1) for beam in options.beams]
     if "wer" in options.only:
         result["wer"] = measure_wer(folder, binary, 1, options.fresh, options.least, options.beams)
     if "speed" in options.only:
-        result["speed"] = measure_speed(folder, binary, options.rounds, options.seconds, options.threads, options.batched)
+        result["speed"] = measure_speed(folder, binary, options.beams, options.rounds, options.seconds, options.threads, options.batched)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

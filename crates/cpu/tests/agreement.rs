@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Lists of ops for each path; Miri takes seconds for one.
 const LISTS: u64 = if cfg!(miri) { 6 } else { 1000 };
 /// Programs for each path, which has its own.
-const PROGRAMS: u64 = if cfg!(miri) { 4 } else { 300 };
+const PROGRAMS: u64 = if cfg!(miri) { 2 } else { 300 };
 /// Of so many of them, at least, every kind has been run to an end and compared on a path.
 const LEAST_OF_EACH_KIND: usize = if cfg!(miri) { 0 } else { 8 };
 

@@ -13,14 +13,17 @@ use pteron_speech::parakeet::{self, ParakeetProgram};
 use pteron_speech::realtime::{self, RealtimeProgram};
 use pteron_speech::segment::{Event as Step, Segment, Word};
 use pteron_speech::sound::{RATE, RawFormat, SampleKind, Samples, Sound, SoundError};
-use pteron_speech::voice::{Border, Silero, Spoken, VoiceOptions};
+use pteron_speech::voice::{Border, Silero, Spoken, TimeMap, VoiceOptions};
 use pteron_speech::voxtral::prompt::Wanted;
 use pteron_speech::voxtral::{self, VoxtralProgram};
 use pteron_speech::whisper::features::{Ceiling, Features};
+use pteron_speech::whisper::transcribe::RESET_ABOVE;
 use pteron_speech::whisper::{self, Language, Settings, Task, WhisperProgram};
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How matrices of a speech model are packed unless somebody says otherwise.
@@ -117,7 +120,8 @@ pub enum Audio {
         /// How many make a second.
         rate: u32,
     },
-    /// Samples without a header, which come once, as a microphone gives them.
+    /// Samples without a header, which come once, as a microphone gives them. Where silence is left out, what was said is
+    /// written down at every pause.
     Stream(Box<dyn Read + Send>, RawFormat),
 }
 
@@ -348,60 +352,88 @@ impl Transcriber {
             Kind::Whisper(program) => Some(program.info().mels),
             Kind::Parakeet(_) | Kind::Voxtral(_) | Kind::Realtime(_) => None,
         };
+        // What comes as it is said is written down at every pause; a question is about all of it.
+        let voice_options = match audio {
+            Audio::Stream(..) if options.ask.is_none() => VoiceOptions::live(),
+            _ => VoiceOptions::default(),
+        };
         let (sound, ceiling) = opened(audio, mels).map_err(failed)?;
         listener(Heard::Begins(sound.seconds()));
-        let counted = &mut Counted { sound, samples: 0, cancel: &options.cancel };
-        let mut spoken = None;
+        let mut counted = Counted { sound, samples: 0, cancel: &options.cancel };
         // A model that hears sound as it comes was trained with its silences, and would wait for what comes behind them.
         let voices = self.voices.as_mut().filter(|_| !matches!(self.program, Kind::Realtime(_)));
-        let (samples, map): (&mut dyn Samples, _) = match voices {
-            None => (counted, None),
-            Some(voices) => {
-                let spoken = spoken.insert(Spoken::new(counted, voices, VoiceOptions::default()));
-                let map = spoken.map();
-                (spoken, Some(map))
-            }
+        let mut samples = match voices {
+            None => Heeded::All(&mut counted),
+            Some(voices) => Heeded::Speech(Spoken::new(&mut counted, voices, voice_options)),
         };
-        let original = |seconds: f64, border: Border| match &map {
-            Some(map) => map.borrow().original(seconds, border),
-            None => seconds,
-        };
+        let map = samples.map();
         let mut transcript = Transcript::default();
-        let mut tell = |step: Step<'_>| match step {
-            Step::Language(code, _) => {
-                transcript.language = code.to_owned();
-                listener(Heard::Language(code));
-            }
-            Step::Heard(seconds) => listener(Heard::Until { seconds: original(seconds, Border::End) }),
-            Step::Segment(segment) => {
-                let segment = in_sound(segment, &original);
-                listener(Heard::Segment(&segment));
-                transcript.segments.push(segment);
-            }
-        };
         if !matches!(self.program, Kind::Whisper(_))
             && let Some(code) = &options.language
         {
             // Others do not say which language they hear.
-            tell(Step::Language(code, 1.0));
+            transcript.language.clone_from(code);
+            listener(Heard::Language(code));
         }
-        let run = match &mut self.program {
+        let mut settings = options.settings();
+        loop {
+            let begun = samples.passed() as f64 / f64::from(RATE);
+            let original = |seconds: f64, border: Border| match &map {
+                Some(map) => map.borrow().original(begun + seconds, border),
+                None => seconds,
+            };
+            let mut tell = |step: Step<'_>| match step {
+                Step::Language(code, _) if code == transcript.language => {}
+                Step::Language(code, _) => {
+                    transcript.language = code.to_owned();
+                    listener(Heard::Language(code));
+                }
+                Step::Heard(seconds) => listener(Heard::Until { seconds: original(seconds, Border::End) }),
+                Step::Segment(segment) => {
+                    let segment = in_sound(segment, &original);
+                    listener(Heard::Segment(&segment));
+                    transcript.segments.push(segment);
+                }
+            };
+            let heard = (samples.as_mut(), ceiling);
+            self.program.hear(heard, &self.tokenizer, options, &settings, &mut tell).map_err(failed)?;
+            if samples.is_over() || options.cancel.is_cancelled() {
+                break;
+            }
+            settings = following(settings, &transcript);
+        }
+        options.cancel.check()?;
+        transcript.duration = counted.samples as f64 / f64::from(RATE);
+        transcript.is_cut_off = counted.sound.is_cut_off();
+        Ok(transcript)
+    }
+}
+
+impl Kind {
+    /// Hears a sound, or one stretch of speech, to its end.
+    fn hear(
+        &mut self,
+        (samples, ceiling): (&mut dyn Samples, Ceiling),
+        tokenizer: &Tokenizer,
+        options: &TranscribeOptions,
+        settings: &Settings,
+        tell: &mut dyn FnMut(Step<'_>),
+    ) -> Result<(), SpeechError> {
+        match self {
             Kind::Whisper(program) => {
                 let info = program.info().clone();
                 let mut features = Features::new(samples, info.mels, ceiling);
-                let settings = options.settings();
-                whisper::Transcriber::new(&mut **program, &info, &self.tokenizer, settings)
-                    .and_then(|mut transcriber| transcriber.run(&mut features, &mut tell))
+                whisper::Transcriber::new(&mut **program, &info, tokenizer, settings.clone())?
+                    .run(&mut features, tell)
             }
             Kind::Parakeet(program) => {
                 let info = program.info().clone();
-                parakeet::Transcriber::new(&mut **program, &info, &self.tokenizer, options.words)
-                    .run(samples, &mut tell)
+                parakeet::Transcriber::new(&mut **program, &info, tokenizer, options.words).run(samples, tell)
             }
             Kind::Realtime(program) => {
                 let info = program.info().clone();
-                realtime::Transcriber::new(&mut **program, &info, &self.tokenizer, options.words)
-                    .and_then(|mut transcriber| transcriber.run(samples, &mut tell))
+                realtime::Transcriber::new(&mut **program, &info, tokenizer, options.words)?
+                    .run(samples, tell)
             }
             Kind::Voxtral(program) => {
                 let (info, rows) = (program.info().clone(), program.rows());
@@ -410,16 +442,60 @@ impl Transcriber {
                     None => Wanted::Transcript(options.language.clone()),
                 };
                 let settings = voxtral::Settings { wanted, rows };
-                voxtral::Transcriber::new(&mut **program, &info, &self.tokenizer, settings)
-                    .and_then(|mut transcriber| transcriber.run(samples, &mut tell))
+                voxtral::Transcriber::new(&mut **program, &info, tokenizer, settings)?.run(samples, tell)
             }
-        };
-        run.map_err(failed)?;
-        options.cancel.check()?;
-        transcript.duration = counted.samples as f64 / f64::from(RATE);
-        transcript.is_cut_off = counted.sound.is_cut_off();
-        Ok(transcript)
+        }
     }
+}
+
+/// What of a sound is heard: all of it, or speech.
+enum Heeded<'s, 'c> {
+    All(&'s mut Counted<'c>),
+    Speech(Spoken<'s>),
+}
+
+impl Heeded<'_, '_> {
+    fn as_mut(&mut self) -> &mut dyn Samples {
+        match self {
+            Heeded::All(sound) => *sound,
+            Heeded::Speech(spoken) => spoken,
+        }
+    }
+
+    fn map(&self) -> Option<Rc<RefCell<TimeMap>>> {
+        match self {
+            Heeded::All(_) => None,
+            Heeded::Speech(spoken) => Some(spoken.map()),
+        }
+    }
+
+    /// Samples of speech that have been heard.
+    fn passed(&self) -> u64 {
+        match self {
+            Heeded::All(_) => 0,
+            Heeded::Speech(spoken) => spoken.passed(),
+        }
+    }
+
+    /// Whether the last stretch has been heard.
+    fn is_over(&self) -> bool {
+        match self {
+            Heeded::All(_) => true,
+            Heeded::Speech(spoken) => spoken.is_over(),
+        }
+    }
+}
+
+/// What the next stretch of speech is heard with: the language that is known by now, and what was said before.
+fn following(settings: Settings, transcript: &Transcript) -> Settings {
+    let language = match transcript.language.as_str() {
+        "" => settings.language,
+        code => Language::Known(code.to_owned()),
+    };
+    let is_sure = |segment: &&Segment| segment.temperature <= RESET_ABOVE;
+    let before = transcript.segments.last().filter(is_sure).filter(|_| settings.conditioned);
+    let prompt = before.map(|segment| segment.text.clone()).or(settings.prompt);
+    Settings { language, prompt, ..settings }
 }
 
 impl Transcriber {

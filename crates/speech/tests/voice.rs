@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // whatever cannot be had fails its test
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use pteron_speech::sound::Samples;
 use pteron_speech::sound::SoundError;
@@ -110,23 +112,29 @@ impl Judge for Loudness {
 /// Stretches of a loudness, in chunks; every sample says where it is by what is behind its point.
 struct Stretches {
     loud: Vec<f32>,
-    at: usize,
+    /// How many have been read.
+    at: Rc<Cell<usize>>,
     block: usize,
+}
+
+impl Stretches {
+    fn new(stretches: &[(f32, usize)], block: usize) -> Stretches {
+        let stretch = |&(level, chunks): &(f32, usize)| std::iter::repeat_n(level, chunks * CHUNK);
+        Stretches { loud: stretches.iter().flat_map(stretch).collect(), at: Rc::default(), block }
+    }
 }
 
 impl Samples for Stretches {
     fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
-        let end = (self.at + self.block).min(self.loud.len());
-        out.extend(&self.loud[self.at..end]);
-        self.at = end;
+        let end = (self.at.get() + self.block).min(self.loud.len());
+        out.extend(&self.loud[self.at.get()..end]);
+        self.at.set(end);
         Ok(out.len() < usize::MAX && end < self.loud.len())
     }
 }
 
 fn spoken(stretches: &[(f32, usize)], block: usize) -> (usize, TimeMap, Vec<f32>) {
-    let loud: Vec<f32> =
-        stretches.iter().flat_map(|&(level, chunks)| std::iter::repeat_n(level, chunks * CHUNK)).collect();
-    let mut source = Stretches { loud, at: 0, block };
+    let mut source = Stretches::new(stretches, block);
     let mut judge = Loudness;
     let mut spoken = Spoken::new(&mut source, &mut judge, VoiceOptions::default());
     let map = spoken.map();
@@ -178,4 +186,33 @@ fn pauses_belong_to_speech_and_silence_alone_to_nobody() {
     assert_eq!(spoken(&[], 1000).0, 0);
     // What never ends is passed on as it comes.
     assert_eq!(spoken(&[(0.9, 1000)], 1000).0, 1000 * CHUNK);
+}
+
+#[test]
+fn a_stretch_of_speech_is_given_before_more_is_waited_for() {
+    let stretches = [(0.1, 10), (0.9, 30), (0.1, 30), (0.9, 20), (0.1, 40)];
+    let kept = 6400;
+    for block in [100, 512, 1 << 20] {
+        let mut source = Stretches::new(&stretches, block);
+        let at = source.at.clone();
+        let mut judge = Loudness;
+        let mut spoken = Spoken::new(&mut source, &mut judge, VoiceOptions::live());
+        let (mut pieces, mut read) = (Vec::new(), Vec::new());
+        while !spoken.is_over() {
+            let mut out = Vec::new();
+            while spoken.read(&mut out).unwrap() {}
+            pieces.push(out.len());
+            read.push(at.get());
+        }
+        // The sound begins less than what is kept before the first; behind the last there is nothing more.
+        assert_eq!(pieces, [10 * CHUNK + 30 * CHUNK + kept, 20 * CHUNK + 2 * kept, 0], "{block}");
+        assert_eq!(spoken.passed() as usize, pieces.iter().sum::<usize>());
+        assert!(!spoken.read(&mut Vec::new()).unwrap() && spoken.is_over());
+        // 0.6 s of silence are enough.
+        let end = 40 * CHUNK;
+        assert!(block > 1000 || read[0] <= end + 9600 + 2 * CHUNK + block, "{block}: {read:?}");
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
+        let second = pieces[0] as f64 / SECOND;
+        close(spoken.map().borrow().original(second, Border::Start), (70 * CHUNK - kept) as f64 / SECOND);
+    }
 }

@@ -136,10 +136,10 @@ fn a_text_that_is_cut_off_stands_in_for_ends_that_were_not_reached() {
     // Where nothing but ends may follow, no text without one counts.
     let mut beams = Beams::new(&rules, 3, 9);
     beams.next(&mut [shares(&[(1, 0.9), (2, 0.1)])]);
-    assert_eq!(beams.next(&mut [shares(&[(10, 0.5)]), shares(&[(10, 0.5)])]), []);
+    assert_eq!(beams.next(&mut [shares(&[(10, 1.0)]), shares(&[(10, 1.0)])]), []);
     let text = beams.finish();
     assert_eq!(text.tokens, [1]);
-    assert!((text.log_probability - 0.45f64.ln()).abs() < 1e-6);
+    assert!((text.log_probability - 0.9f64.ln()).abs() < 1e-6);
 }
 
 /// Logits behind a text of a model that has four words and the end, by a hash of the text.

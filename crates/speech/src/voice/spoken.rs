@@ -22,12 +22,22 @@ pub struct VoiceOptions {
     pub silence: u64,
     /// Samples that are kept on each side.
     pub around: u64,
+    /// Whether what is read ends with every stretch of speech, and goes on with the next one when it is read again: what was
+    /// said can be written down before more is.
+    pub one_by_one: bool,
+}
+
+impl VoiceOptions {
+    /// For sound that comes as it is said: a short pause ends a stretch.
+    pub fn live() -> VoiceOptions {
+        VoiceOptions { silence: u64::from(RATE) * 6 / 10, one_by_one: true, ..VoiceOptions::default() }
+    }
 }
 
 impl Default for VoiceOptions {
     fn default() -> VoiceOptions {
         let rate = u64::from(RATE);
-        VoiceOptions { begins: 0.5, ends: 0.35, silence: 2 * rate, around: rate * 4 / 10 }
+        VoiceOptions { begins: 0.5, ends: 0.35, silence: 2 * rate, around: rate * 4 / 10, one_by_one: false }
     }
 }
 
@@ -75,6 +85,10 @@ pub struct Spoken<'s> {
     passed: u64,
     map: Rc<RefCell<TimeMap>>,
     block: Vec<f32>,
+    /// Whether a stretch of speech has ended that is to be taken by itself.
+    between: bool,
+    /// Whether the sound has been read to its end.
+    is_read: bool,
     ended: bool,
 }
 
@@ -102,6 +116,8 @@ impl<'s> Spoken<'s> {
             passed: 0,
             map: Rc::default(),
             block: Vec::new(),
+            between: false,
+            is_read: false,
             ended: false,
         }
     }
@@ -109,6 +125,20 @@ impl<'s> Spoken<'s> {
     /// Where what is passed on was; it grows as that does.
     pub fn map(&self) -> Rc<RefCell<TimeMap>> {
         self.map.clone()
+    }
+
+    /// Samples that have been passed on.
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Whether there is no more, and no stretch of speech behind the one that was read.
+    pub fn is_over(&self) -> bool {
+        self.ended
+    }
+
+    fn unjudged(&self) -> u64 {
+        self.first + self.held.len() as u64 - self.judged
     }
 
     /// Judges the next chunk of what is held.
@@ -119,7 +149,7 @@ impl<'s> Spoken<'s> {
         let probability = self.judge.probability(&chunk);
         let start = self.judged;
         self.judged += (self.held.len() - at).min(CHUNK) as u64;
-        let VoiceOptions { begins, ends, silence, around } = self.options;
+        let VoiceOptions { begins, ends, silence, around, .. } = self.options;
         match self.state {
             State::Silence if probability >= begins => {
                 self.skip_to(start.saturating_sub(around));
@@ -132,6 +162,7 @@ impl<'s> Spoken<'s> {
             State::Pause(end) if probability < ends && start - end >= silence => {
                 self.pass_to(end + around, out);
                 self.state = State::Silence;
+                self.between = self.options.one_by_one;
                 self.skip_to(self.judged.saturating_sub(around));
             }
             State::Speech | State::Pause(_) => {}
@@ -161,19 +192,20 @@ impl<'s> Spoken<'s> {
 
 impl Samples for Spoken<'_> {
     fn read(&mut self, out: &mut Vec<f32>) -> Result<bool, SoundError> {
-        if self.ended {
+        if std::mem::take(&mut self.between) || self.ended {
             return Ok(false);
         }
-        self.block.clear();
-        let goes_on = self.samples.read(&mut self.block)?;
-        self.held.extend(&self.block);
-        let unjudged = |spoken: &Self| spoken.first + spoken.held.len() as u64 - spoken.judged;
-        while unjudged(self) >= CHUNK as u64 {
+        if !self.is_read {
+            self.block.clear();
+            self.is_read = !self.samples.read(&mut self.block)?;
+            self.held.extend(&self.block);
+        }
+        while self.unjudged() >= CHUNK as u64 && !self.between {
             self.decide(out);
         }
-        if !goes_on {
+        if self.is_read && !self.between {
             self.ended = true;
-            if unjudged(self) > 0 {
+            if self.unjudged() > 0 {
                 self.decide(out);
             }
             // Speech that has not ended goes on to the end.

@@ -16,7 +16,7 @@ use crate::segment::{Event, Segment};
 use crate::{Result, SpeechError};
 
 /// Above this temperature a text is not what the next window goes on from.
-const RESET_ABOVE: f32 = 0.5;
+pub const RESET_ABOVE: f32 = 0.5;
 
 /// What is done with what is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,12 +3,14 @@
 
     speech.py FOLDER --pteron PATH
 
-FOLDER is what speech_setup.sh has filled. Four parts, all or those that --only names:
+FOLDER is what speech_setup.sh has filled. Six parts, all or those that --only names:
 
   words  each recording's words beside faster-whisper's in f32, difference by difference
   times  where the words begin and end, beside faster-whisper's
   wer    word error rate over telephone prompts whose words are known
   speed  ten minutes of speech, turn by turn: seconds, CPU seconds, peak memory
+  hour   an hour of speech between long silences: words where nobody speaks, sentences that repeat, growth of memory (Pteron alone)
+  live   recordings in real time, as a microphone gives them: how long after it was said each word is written (Pteron alone)
 
 What the peers hear of the prompts takes long and does not change: it is kept in FOLDER/heard, and --fresh asks anew.
 """
@@ -24,11 +26,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import wave
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ("words", "times", "wer", "speed")
+PARTS = ("words", "times", "wer", "speed", "hour", "live")
 # Rates and forms: 16 kHz, 16 kHz MP3, 44.1 kHz stereo FLAC, 48 kHz, 24 kHz, 8 kHz.
 RECORDINGS = ("jfk.wav", "jfk.mp3", "jfk-44100-stereo.flac", "librivox-0870.wav", "librivox-0880.wav", "librivox-0890.wav",
               "librivox-0920.wav", "librivox-0930.wav", "two_cities.wav", "beckett.wav", "endgame_nagg_nell.wav",
@@ -37,6 +40,8 @@ RECORDINGS = ("jfk.wav", "jfk.mp3", "jfk-44100-stereo.flac", "librivox-0870.wav"
 SENTENCE = 4
 # Prompts that one process hears, so that a run that is stopped loses little.
 BATCH = 40
+
+RATE = 16000
 
 Cost = collections.namedtuple("Cost", "wall cpu rss_mib")
 Heard = collections.namedtuple("Heard", "text words")
@@ -274,31 +279,45 @@ def kept_texts(folder, engine, files, fresh):
     return [kept[names[file]] for file in files]
 
 
-def join_speech(folder, seconds):
-    """One WAV at 16 kHz: the recordings, then the longest prompts, with half a second between them."""
+def samples(path):
+    """A recording as 16-bit samples at 16 kHz."""
     import av
+    import numpy as np
+
+    with av.open(str(path)) as source:
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
+        return np.concatenate([part.to_ndarray()[0] for frame in [*source.decode(audio=0), None] for part in resampler.resample(frame)])
+
+
+def speech(folder):
+    """Files with speech: the recordings, then the longest prompts."""
+    prompts = sorted((folder / "sound/prompts").glob("*.wav"), key=lambda path: (-path.stat().st_size, path.name))
+    chosen = [folder / "sound" / name for name in RECORDINGS if not name.startswith("jfk-") and not name.endswith(".mp3")]
+    return chosen + [path for path in prompts if path not in chosen and path.stem != "tt-monkeys"]
+
+
+def write_wav(target, sound):
+    with wave.open(str(target), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(RATE)
+        out.writeframes(sound.astype("<i2").tobytes())
+
+
+def join_speech(folder, seconds):
+    """One WAV at 16 kHz: speech with half a second between two files."""
     import numpy as np
 
     target = folder / "sound" / f"joined-{seconds}.wav"
     if target.exists():
         return target
-    prompts = sorted((folder / "sound/prompts").glob("*.wav"), key=lambda path: (-path.stat().st_size, path.name))
-    chosen = [folder / "sound" / name for name in RECORDINGS if not name.startswith("jfk-") and not name.endswith(".mp3")]
-    chosen += [path for path in prompts if path not in chosen and path.stem != "tt-monkeys"]
     parts, count = [], 0
-    for path in chosen:
-        with av.open(str(path)) as source:
-            resampler = av.AudioResampler(format="s16", layout="mono", rate=16000)
-            frames = [part.to_ndarray()[0] for frame in [*source.decode(audio=0), None] for part in resampler.resample(frame)]
-        parts += [*frames, np.zeros(8000, np.int16)]
+    for path in speech(folder):
+        parts += [samples(path), np.zeros(RATE // 2, np.int16)]
         count = sum(len(part) for part in parts)
-        if count >= seconds * 16000:
+        if count >= seconds * RATE:
             break
-    with wave.open(str(target), "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(16000)
-        out.writeframes(np.concatenate(parts)[: seconds * 16000].astype("<i2").tobytes())
+    write_wav(target, np.concatenate(parts)[: seconds * RATE])
     return target
 
 
@@ -350,6 +369,113 @@ def measure_speed(folder, binary, beams, rounds, seconds, threads_list, batched)
     return rows
 
 
+def quiet(kind, count):
+    """So many samples in which nobody speaks."""
+    import numpy as np
+
+    chance, at = np.random.default_rng(count), np.arange(count)
+    if kind == "nothing":
+        return np.zeros(count, np.int16)
+    if kind == "hiss":
+        return chance.normal(0, 30, count).astype(np.int16)
+    if kind == "hum":
+        return (100 * np.sin(2 * np.pi * 50 * at / RATE) + 30 * np.sin(2 * np.pi * 150 * at / RATE)).astype(np.int16)
+    rumble = np.cumsum(chance.normal(0, 1, count))
+    rumble -= np.convolve(rumble, np.ones(RATE // 20) / (RATE // 20), "same")
+    return (120 * rumble / rumble.std()).astype(np.int16)
+
+
+def measure_hour(folder, binary, seconds):
+    """Speech with 20 to 90 seconds of nothing, hiss, hum or rumble behind each file."""
+    import numpy as np
+
+    kinds = ("nothing", "hiss", "hum", "rumble")
+    parts, spans, count = [], [], 0
+    for number, path in enumerate(speech(folder) * 100):
+        sound = samples(path)
+        silence = quiet(kinds[number % len(kinds)], (20 + 23 * number % 71) * RATE)
+        spans.append(((count + len(sound)) / RATE, (count + len(sound) + len(silence)) / RATE))
+        parts += [sound, silence]
+        count += len(sound) + len(silence)
+        if count >= seconds * RATE:
+            break
+    spoken = sum(len(part) for part in parts[::2]) / RATE
+    target = folder / "sound" / "mixed.wav"
+    write_wav(target, np.concatenate(parts)[: seconds * RATE])
+    rows = []
+    for vad in (True, False):
+        engine = Pteron(folder, binary, "8w", vad, 5, 1)
+        resident, begin = [], time.perf_counter()
+        with tempfile.TemporaryFile() as out:
+            command = [str(part) for part in (*engine.command, "--words", "--format", "json", target)]
+            child = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+            while child.poll() is None:
+                status = pathlib.Path(f"/proc/{child.pid}/status")
+                found = re.search(r"VmRSS:\s+(\d+)", status.read_text()) if status.exists() else None
+                resident += [int(found.group(1))] if found else []
+                time.sleep(0.1)
+            wall = time.perf_counter() - begin
+            if child.returncode:
+                sys.exit(f"speech.py: {engine.name} ended with {child.returncode}")
+            out.seek(0)
+            answer = json.load(out)
+        words = [word for part in answer["segments"] for word in part["words"]]
+        # Half a second around speech is not silence: words end late, and the network keeps 0.4 s.
+        lost = [word["word"] for word in words if any(a + 0.5 < (word["start"] + word["end"]) / 2 < b - 0.5 for a, b in spans)]
+        texts = [part["text"].strip() for part in answer["segments"]]
+        thrice = [one for one, two, three in zip(texts, texts[1:], texts[2:]) if one == two == three]
+        early = max(resident[: max(1, len(resident) // 6)])
+        rows.append({"engine": engine.name, "seconds": seconds, "spoken_s": spoken, "wall_s": wall, "words": len(words), "in_silence": lost,
+                     "thrice": thrice, "rss_mib": max(resident) / 1024, "growth": max(resident) / early - 1})
+    print(f"\n{seconds} s, {spoken:.0f} s of them speech, one thread; growth of memory behind the first sixth\n")
+    print("| engine | seconds | words | words in silence | sentences thrice in a row | peak MiB | growth |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        print(f"| {row['engine']} | {row['wall_s']:.1f} | {row['words']} | {len(row['in_silence'])} {' '.join(row['in_silence'][:8])} | "
+              f"{len(row['thrice'])} {'; '.join(row['thrice'][:3])} | {row['rss_mib']:.0f} | {row['growth']:.1%} |")
+    return rows
+
+
+def measure_live(folder, binary):
+    """Seconds from the end of a word to the moment when it is written."""
+    rows = []
+    for name in ("jfk.wav", "two_cities.wav", "endgame_nagg_nell.wav", "prompts/demo-instruct.wav"):
+        sound = samples(folder / "sound" / name)
+        engine = Pteron(folder, binary, "8w", True, 5, 2)
+        command = [str(part) for part in (*engine.command, "--words", "--format", "tsv", "--mic", "i16")]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        # Until it listens: what it takes to load is no delay of a word.
+        time.sleep(1)
+        begin = time.perf_counter()
+
+        def feed():
+            step = RATE // 50
+            for at in range(0, len(sound), step):
+                time.sleep(max(0, begin + at / RATE - time.perf_counter()))
+                child.stdin.write(sound[at : at + step].astype("<i2").tobytes())
+                child.stdin.flush()
+            child.stdin.close()
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        delays = []
+        for line in child.stdout:
+            columns = line.decode().split("\t")
+            if columns[0].isdigit():
+                delays.append(time.perf_counter() - begin - int(columns[1]) / 1000)
+        feeder.join()
+        if child.wait() or not delays:
+            sys.exit(f"speech.py: {engine.name} wrote nothing of {name}")
+        delays.sort()
+        rows.append({"recording": name, "seconds": len(sound) / RATE, "words": len(delays), "median": statistics.median(delays),
+                     "p90": delays[len(delays) * 9 // 10], "largest": delays[-1]})
+    print("\nSeconds from the end of a word until it is written, sound given in real time, 2 threads\n")
+    print("| recording | seconds | words | median | 90 % below | largest |\n| --- | --- | --- | --- | --- | --- |")
+    for row in rows:
+        print(f"| {row['recording']} | {row['seconds']:.0f} | {row['words']} | {row['median']:.1f} | {row['p90']:.1f} | {row['largest']:.1f} |")
+    return rows
+
+
 def machine():
     """Cores and instruction sets: what figures depend on, and nothing that names a machine."""
     features = []
@@ -370,6 +496,7 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of the speed part; the others take one")
     parser.add_argument("--rounds", type=int, default=3, help="of the speed part")
     parser.add_argument("--seconds", type=int, default=600, help="of speech for the speed part")
+    parser.add_argument("--mixed", type=int, default=3600, help="seconds for the part that is an hour")
     parser.add_argument("--batched", action="store_true", help="measure faster-whisper with 8 windows at once too")
     parser.add_argument("--least", type=int, default=1, help="leave out prompts of fewer words")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5], help="of all engines; 1 is greedy, 5 what all do by default")
@@ -397,6 +524,10 @@ def main():
         result["wer"] = measure_wer(folder, binary, 1, options.fresh, options.least, options.beams)
     if "speed" in options.only:
         result["speed"] = measure_speed(folder, binary, options.beams, options.rounds, options.seconds, options.threads, options.batched)
+    if "hour" in options.only:
+        result["hour"] = measure_hour(folder, binary, options.mixed)
+    if "live" in options.only:
+        result["live"] = measure_live(folder, binary)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

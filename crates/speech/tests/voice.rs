@@ -189,6 +189,27 @@ fn pauses_belong_to_speech_and_silence_alone_to_nobody() {
 }
 
 #[test]
+fn whoever_has_long_been_speaking_need_only_take_a_breath() {
+    let count = |chunks: usize| {
+        let mut source = Stretches::new(&[(0.9, chunks), (0.1, 8), (0.9, 20), (0.1, 60)], 512);
+        let mut judge = Loudness;
+        let mut spoken = Spoken::new(&mut source, &mut judge, VoiceOptions::live());
+        let (mut pieces, mut all) = (0, 0);
+        while !spoken.is_over() {
+            let mut out = Vec::new();
+            while spoken.read(&mut out).unwrap() {}
+            pieces += usize::from(!out.is_empty());
+            all += out.len();
+        }
+        // Nothing of it is lost, and nothing is heard twice.
+        assert_eq!(all, (chunks + 8 + 20) * CHUNK + 6400, "{chunks}");
+        pieces
+    };
+    // 0.26 s of silence behind 1 s, 4 s and 9 s of speech.
+    assert_eq!([30, 125, 280].map(count), [1, 1, 2]);
+}
+
+#[test]
 fn a_stretch_of_speech_is_given_before_more_is_waited_for() {
     let stretches = [(0.1, 10), (0.9, 30), (0.1, 30), (0.9, 20), (0.1, 40)];
     let kept = 6400;
@@ -208,7 +229,7 @@ fn a_stretch_of_speech_is_given_before_more_is_waited_for() {
         assert_eq!(pieces, [10 * CHUNK + 30 * CHUNK + kept, 20 * CHUNK + 2 * kept, 0], "{block}");
         assert_eq!(spoken.passed() as usize, pieces.iter().sum::<usize>());
         assert!(!spoken.read(&mut Vec::new()).unwrap() && spoken.is_over());
-        // 0.6 s of silence are enough.
+        // Little more than half a second of silence is enough.
         let end = 40 * CHUNK;
         assert!(block > 1000 || read[0] <= end + 9600 + 2 * CHUNK + block, "{block}: {read:?}");
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");

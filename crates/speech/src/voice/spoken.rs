@@ -28,7 +28,7 @@ pub struct VoiceOptions {
 }
 
 impl VoiceOptions {
-    /// For sound that comes as it is said: a short pause ends a stretch.
+    /// For sound that comes as it is said: a short pause ends a stretch, and a shorter one where somebody has long been speaking.
     pub fn live() -> VoiceOptions {
         VoiceOptions { silence: u64::from(RATE) * 6 / 10, one_by_one: true, ..VoiceOptions::default() }
     }
@@ -40,6 +40,11 @@ impl Default for VoiceOptions {
         VoiceOptions { begins: 0.5, ends: 0.35, silence: 2 * rate, around: rate * 4 / 10, one_by_one: false }
     }
 }
+
+/// After so many samples of speech, all that is waited for is a breath.
+const LONG: u64 = 12 * RATE as u64;
+/// That part of a pause is a breath.
+const BREATH: u64 = 5;
 
 /// Stretches of speech: where each began in what was passed on and in the sound.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,6 +87,8 @@ pub struct Spoken<'s> {
     /// Samples of the sound that have been judged.
     judged: u64,
     state: State,
+    /// The sample that the stretch begins with which is passed on now, or was last.
+    begun: u64,
     passed: u64,
     map: Rc<RefCell<TimeMap>>,
     block: Vec<f32>,
@@ -113,6 +120,7 @@ impl<'s> Spoken<'s> {
             first: 0,
             judged: 0,
             state: State::Silence,
+            begun: 0,
             passed: 0,
             map: Rc::default(),
             block: Vec::new(),
@@ -149,18 +157,19 @@ impl<'s> Spoken<'s> {
         let probability = self.judge.probability(&chunk);
         let start = self.judged;
         self.judged += (self.held.len() - at).min(CHUNK) as u64;
-        let VoiceOptions { begins, ends, silence, around, .. } = self.options;
+        let VoiceOptions { begins, ends, around, .. } = self.options;
         match self.state {
             State::Silence if probability >= begins => {
                 self.skip_to(start.saturating_sub(around));
+                self.begun = self.first;
                 self.map.borrow_mut().pieces.push((self.passed, self.first));
                 self.state = State::Speech;
             }
             State::Silence => self.skip_to(self.judged.saturating_sub(around)),
             State::Speech | State::Pause(_) if probability >= begins => self.state = State::Speech,
             State::Speech if probability < ends => self.state = State::Pause(start),
-            State::Pause(end) if probability < ends && start - end >= silence => {
-                self.pass_to(end + around, out);
+            State::Pause(end) if probability < ends && start - end >= self.patience(end) => {
+                self.pass_to((end + around).min(self.judged), out);
                 self.state = State::Silence;
                 self.between = self.options.one_by_one;
                 self.skip_to(self.judged.saturating_sub(around));
@@ -171,6 +180,15 @@ impl<'s> Spoken<'s> {
             State::Speech => self.pass_to(self.judged, out),
             State::Pause(end) => self.pass_to(end, out),
             State::Silence => {}
+        }
+    }
+
+    /// Samples of silence that end the stretch which may have ended at one.
+    fn patience(&self, end: u64) -> u64 {
+        let VoiceOptions { silence, one_by_one, .. } = self.options;
+        match one_by_one {
+            false => silence,
+            true => silence * LONG.saturating_sub(end - self.begun).max(LONG / BREATH) / LONG,
         }
     }
 

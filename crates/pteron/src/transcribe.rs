@@ -109,7 +109,7 @@ impl TranscribeOptions {
 /// ```
 #[non_exhaustive]
 pub enum Audio {
-    /// A file: WAV, FLAC, MP3, OGG Vorbis, M4A and more, told by its content.
+    /// A file: WAV, FLAC, MP3, OGG Vorbis, Opus, M4A and more, told by its content.
     File(PathBuf),
     /// The content of such a file.
     Encoded(Arc<[u8]>),

@@ -60,6 +60,36 @@ def tone(name, codec, rate, layout, options):
         file.mux(stream.encode(None))
 
 
+def voice(name, bits, rate):
+    """The buzz as Opus, and lossless what libopus hears in it."""
+    encoded, heard = DATA / f"{name}.opus", DATA / f"{name}.flac"
+    with av.open(str(encoded), "w") as file:
+        options = {"b": bits, "application": "audio" if bits == "96k" else "voip"}
+        stream = file.add_stream("libopus", rate=rate, layout="mono", options=options)
+        frame = av.AudioFrame.from_ndarray(sound()[None], format="s16", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = RATE, 0, Fraction(1, RATE)
+        resampler, fifo = av.AudioResampler(stream.codec_context.format, "mono", rate), av.AudioFifo()
+        for part in [*resampler.resample(frame), *resampler.resample(None)]:
+            fifo.write(part)
+        while (part := fifo.read(stream.codec_context.frame_size, partial=True)) is not None:
+            file.mux(stream.encode(part))
+        file.mux(stream.encode(None))
+    with av.open(str(encoded)) as source, av.open(str(heard), "w") as target:
+        decoder = av.CodecContext.create("libopus", "r")
+        decoder.extradata = source.streams.audio[0].codec_context.extradata
+        stream = target.add_stream("flac", rate=48_000, layout="mono")
+        resampler, fifo = av.AudioResampler("s16", "mono", 48_000), av.AudioFifo()
+        for packet in source.demux(audio=0):
+            for part in decoder.decode(packet):
+                part.pts = None
+                for converted in resampler.resample(part):
+                    converted.pts = None
+                    fifo.write(converted)
+        while (part := fifo.read(4096, partial=True)) is not None:
+            target.mux(stream.encode(part))
+        target.mux(stream.encode(None))
+
+
 def silero(samples):
     """Probabilities by the network as its tinygrad form spells it, in float64; weights are sines."""
 
@@ -103,3 +133,9 @@ tone("tone.flac", "flac", 44_100, "stereo", {})
 tone("tone.mp3", "libmp3lame", 44_100, "stereo", {"b": "64k"})
 tone("tone.ogg", "vorbis", 48_000, "stereo", {"strict": "-2"})
 tone("tone.m4a", "aac", 24_000, "mono", {"b": "64k"})
+tone("tone.opus", "libopus", 48_000, "stereo", {"b": "64k"})
+tone("tone.webm", "libopus", 48_000, "mono", {"b": "48k"})
+tone("tone-opus.mp4", "libopus", 48_000, "stereo", {"b": "64k"})
+# One file for each of Opus's ways to code, and what its own decoder makes of them.
+for name, bits, rate in [("silk", "12k", 16_000), ("hybrid", "32k", 48_000), ("celt", "96k", 48_000)]:
+    voice(f"voice-{name}", bits, rate)

@@ -21,6 +21,10 @@ fn open(path: &Path) -> Result<Vec<f32>, SoundError> {
     read(Sound::open(path)?)
 }
 
+/// The same tone in every container and codec.
+const TONES: [&str; 7] =
+    ["tone.flac", "tone.mp3", "tone.ogg", "tone.m4a", "tone.opus", "tone.webm", "tone-opus.mp4"];
+
 /// A WAV file of samples that lie interleaved.
 fn wav(rate: u32, channels: u16, kind: u16, bits: u16, data: &[u8]) -> Vec<u8> {
     let block = channels * bits / 8;
@@ -65,12 +69,27 @@ fn loudness(samples: &[f32]) -> (f64, f64) {
 #[test]
 fn every_container_gives_the_same_tone() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    for name in ["tone.flac", "tone.mp3", "tone.ogg", "tone.m4a"] {
+    for name in TONES {
         let samples = open(&data.join(name)).unwrap();
         // Codecs with windows may leave their own silence at both ends.
         assert!((7_500..11_000).contains(&samples.len()), "{name}: {} samples", samples.len());
         let (tone, all) = loudness(&samples[2500..6500]);
         assert!((tone - 0.5).abs() < 0.05 && (all - tone).abs() < 0.02, "{name}: {tone} of {all}");
+    }
+}
+
+#[test]
+fn opus_is_what_its_own_decoder_makes_of_it() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    for name in ["voice-silk", "voice-hybrid", "voice-celt"] {
+        let [given, wanted] =
+            ["opus", "flac"].map(|ending| open(&data.join(format!("{name}.{ending}"))).unwrap());
+        assert_eq!(given.len(), 11_200, "{name}: 0.7 s");
+        assert!(wanted.len().abs_diff(given.len()) <= 1, "{name}: {} of {}", given.len(), wanted.len());
+        let power = |samples: &mut dyn Iterator<Item = f32>| samples.map(|x| f64::from(x * x)).sum::<f64>();
+        let error = power(&mut given.iter().zip(&wanted).map(|(a, b)| a - b));
+        let share = error / power(&mut wanted.iter().copied());
+        assert!(share < 1e-5, "{name}: {:.1} dB apart", 10.0 * share.log10());
     }
 }
 
@@ -156,9 +175,8 @@ fn broken_files_are_an_answer_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let path = folder.path().join("broken");
-    let mut files: Vec<Vec<u8>> = ["tone.flac", "tone.mp3", "tone.ogg", "tone.m4a"]
-        .map(|name| fs::read(data.join(name)).unwrap())
-        .into();
+    let mut files: Vec<Vec<u8>> = TONES.map(|name| fs::read(data.join(name)).unwrap()).into();
+    files.push(fs::read(data.join("voice-silk.opus")).unwrap());
     files.push(wav(44_100, 2, 1, 16, &[7; 4000]));
     for file in files {
         for at in (0..48).chain((48..file.len()).step_by(file.len() / 20)) {

@@ -145,7 +145,8 @@ fn sound_seeds() -> Result<Vec<Vec<u8>>> {
             .to_vec();
     wav.extend(0..128);
     let mut seeds = vec![wav];
-    for name in ["tone.flac", "tone.m4a", "tone.mp3", "tone.ogg"] {
+    let names = ["tone.flac", "tone.m4a", "tone.mp3", "tone.ogg", "tone.opus", "tone.webm", "tone-opus.mp4"];
+    for name in names.into_iter().chain(["voice-silk.opus", "voice-hybrid.opus", "voice-celt.opus"]) {
         let path = folder.join(name);
         seeds.push(fs::read(&path).doing("read", &path)?);
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Write down what is said in sound files
 ///
-/// WAV, FLAC, MP3, OGG Vorbis, M4A and more, of any rate and number of channels, told by their content. The text goes to
+/// WAV, FLAC, MP3, OGG Vorbis, Opus, M4A and more, of any rate and number of channels, told by their content. The text goes to
 /// standard output as it is found, what it took to standard error. MODEL is a program, a Whisper, Parakeet or Voxtral as
 /// Hugging Face, OpenAI or NVIDIA (.nemo) publish it (converted once, in 8 bits, and kept), a folder that ExecuTorch's
 /// exporter wrote, or a name that `pteron list` shows.

@@ -6,22 +6,33 @@
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
 
+use super::opus::{Opus, Order};
 use super::{Packets, SoundError, Spec};
 
 /// Broken packets in a row before a file is given up: a stretch of noise in a file is passed over, garbage is not read to
 /// its end.
 const MOST_BROKEN: usize = 1000;
 
+/// The name of MP4 among formats.
+const MP4: &str = "isomp4";
+
+enum Decoder {
+    Known(Box<dyn AudioDecoder>),
+    Opus(Box<Opus>),
+}
+
 pub(super) struct Container {
     format: Box<dyn FormatReader>,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: Decoder,
     track: u32,
     seconds: Option<f64>,
     /// Whether a packet has been decoded.
@@ -47,9 +58,15 @@ impl Container {
             (Some(frames), Some(rate)) if rate > 0 => Some(frames as f64 / f64::from(rate)),
             _ => None,
         };
-        let (codecs, options) = (symphonia::default::get_codecs(), AudioDecoderOptions::default());
-        let decoder = guarded(|| codecs.make_audio_decoder(parameters, &options))?;
-        let decoder = decoder.map_err(|error| SoundError::Codec(error.to_string()))?;
+        let decoder = if parameters.codec == CODEC_ID_OPUS {
+            let order = if format.format_info().short_name == MP4 { Order::High } else { Order::Low };
+            let header = parameters.extra_data.as_deref().unwrap_or_default();
+            Decoder::Opus(Box::new(Opus::new(header, order)?))
+        } else {
+            let (codecs, options) = (symphonia::default::get_codecs(), AudioDecoderOptions::default());
+            let decoder = guarded(|| codecs.make_audio_decoder(parameters, &options))?;
+            Decoder::Known(decoder.map_err(|error| SoundError::Codec(error.to_string()))?)
+        };
         let track = track.id;
         Ok(Container { format, decoder, track, seconds, heard: false, cut_off: false })
     }
@@ -64,6 +81,41 @@ impl Container {
         match self.heard {
             true => Ok(None),
             false => Err(SoundError::Broken(reason.to_owned())),
+        }
+    }
+}
+
+/// What a packet was.
+enum Decoded {
+    Sound(Spec),
+    Nothing,
+    Broken,
+}
+
+impl Decoder {
+    /// Puts a packet's samples, interleaved, in place of what `out` holds.
+    fn decode(&mut self, packet: &Packet, out: &mut Vec<f32>) -> Result<Decoded, SoundError> {
+        out.clear();
+        let decoder = match self {
+            Decoder::Known(decoder) => decoder,
+            // Its samples are what the container counts time by, where that says what to leave out.
+            Decoder::Opus(opus) => {
+                let left_out = usize::try_from(packet.trim_end.get()).unwrap_or(usize::MAX);
+                return guarded(|| match opus.decode(&packet.data, left_out, out) {
+                    Some(_) if out.is_empty() => Decoded::Nothing,
+                    Some(spec) => Decoded::Sound(spec),
+                    None => Decoded::Broken,
+                });
+            }
+        };
+        match guarded(|| decoder.decode(packet))? {
+            Ok(samples) if samples.is_empty() => Ok(Decoded::Nothing),
+            Ok(samples) => {
+                samples.copy_to_vec_interleaved(out);
+                Spec::new(samples.spec().rate(), samples.spec().channels().count()).map(Decoded::Sound)
+            }
+            Err(Error::IoError(error)) if error.kind() != ErrorKind::UnexpectedEof => Err(error.into()),
+            Err(_) => Ok(Decoded::Broken),
         }
     }
 }
@@ -87,7 +139,10 @@ impl Packets for Container {
                 }
                 Err(Error::IoError(error)) => return Err(error.into()),
                 Err(Error::ResetRequired) => {
-                    self.decoder.reset();
+                    match &mut self.decoder {
+                        Decoder::Known(decoder) => decoder.reset(),
+                        Decoder::Opus(opus) => opus.reset(),
+                    }
                     broken += 1;
                     continue;
                 }
@@ -96,18 +151,13 @@ impl Packets for Container {
             if packet.track_id != self.track {
                 continue;
             }
-            match guarded(|| self.decoder.decode(&packet))? {
-                Ok(samples) if samples.is_empty() => {}
-                Ok(samples) => {
-                    let spec = Spec::new(samples.spec().rate(), samples.spec().channels().count())?;
-                    samples.copy_to_vec_interleaved(out);
+            match self.decoder.decode(&packet, out)? {
+                Decoded::Sound(spec) => {
                     self.heard = true;
                     return Ok(Some(spec));
                 }
-                Err(Error::IoError(error)) if error.kind() != ErrorKind::UnexpectedEof => {
-                    return Err(error.into());
-                }
-                Err(_) => broken += 1,
+                Decoded::Nothing => {}
+                Decoded::Broken => broken += 1,
             }
         }
         self.end("one packet after another is broken")

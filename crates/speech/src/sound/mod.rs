@@ -4,6 +4,7 @@
 //! the length. Samples stay where they were in time: the resampler has no delay. Knows nothing of models.
 
 mod container;
+mod opus;
 mod raw;
 mod resample;
 

@@ -69,7 +69,7 @@ setters! { TranscribeOptions:
     forget(forget: bool) forgets = forget, "true";
     /// Temperatures that are tried until a text will do; without, 0 to 1 in steps of 0.2.
     temperatures(temperatures: Vec<f32>) temperatures = temperatures, "vec![0.0]";
-    /// Beginnings of a text that Whisper keeps beside each other until it knows which goes on best; without, 5. With 1 it takes
+    /// Beginnings of a text that Whisper keeps beside each other until it knows which goes on best; without, 3. With 1 it takes
     /// the likeliest word each time, which is faster and errs a little more. More than 32 are not kept.
     beams(beams: usize) beams = Some(beams), "1";
     /// Whether the time of every word is found.

@@ -14,6 +14,7 @@ use pteron::{Audio, Heard, OpenOptions, TranscribeOptions, Transcriber};
 use pteron_speech::sound::{RATE, RawFormat, SampleKind};
 use pteron_speech::transcript::{Format, Transcript, piece};
 use pteron_speech::whisper::beams::MOST_BEAMS;
+use pteron_speech::whisper::transcribe::USUAL_BEAMS;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -72,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "T", value_delimiter = ',', value_parser = temperature)]
     temperature: Vec<f32>,
     /// Beginnings of a text that Whisper keeps until it knows which goes on best; 1 is fastest, and errs a little more
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = beams())]
+    #[arg(long, value_name = "N", default_value_t = USUAL_BEAMS, value_parser = beams())]
     beams: usize,
     /// Find the time of every word, and show them one by one
     #[arg(long)]

@@ -48,11 +48,11 @@ impl Search for Draws<'_> {
             without_nan(&mut changed);
             let draw = &mut self.draws[number];
             self.rules.apply(&draw.text.tokens, &mut changed);
-            if let Some(token) = draw.next(&changed, self.temperature, self.rules.tokens().end) {
-                if draw.text.tokens.len() < self.most {
-                    going.push(number);
-                    branches.push(Branch { from, token });
-                }
+            if let Some(token) = draw.next(&changed, self.temperature, self.rules.tokens().end)
+                && draw.text.tokens.len() < self.most
+            {
+                going.push(number);
+                branches.push(Branch { from, token });
             }
         }
         self.going = going;

@@ -126,8 +126,9 @@ fn texts_beside_each_other_are_what_each_is_alone() {
         first_time: 57,
     };
     let info = Whisper { mels: 16, frames: 24, positions: 20, tokens, alignment_heads: Vec::new() };
-    let mut engines: [WhisperProgram; 2] =
-        std::array::from_fn(|_| WhisperProgram::new(&[program.clone()], Some(info.clone()), None).unwrap());
+    let mut engines: [WhisperProgram; 2] = std::array::from_fn(|_| {
+        WhisperProgram::new(std::slice::from_ref(&program), Some(info.clone()), None).unwrap()
+    });
     engines.iter_mut().for_each(|engine| engine.hear(&EXPECTED.floats("features")).unwrap());
     let [beside, alone] = &mut engines;
     let mut logits = Vec::new();
@@ -151,7 +152,7 @@ fn texts_beside_each_other_are_what_each_is_alone() {
     for prompt in [vec![1, 17], vec![3, 4, 5]] {
         let (mut first, mut given) = (Vec::new(), Vec::new());
         beside.read(&prompt, 0, &mut first).unwrap();
-        check(&[prompt.clone()], &[first]);
+        check(std::slice::from_ref(&prompt), &[first]);
         // From the same place twice, as a second attempt at a text begins.
         for attempt in 0..2 {
             let mut texts = vec![prompt.clone()];

@@ -378,19 +378,16 @@ impl Transcriber {
         let mut settings = options.settings();
         loop {
             let begun = samples.passed() as f64 / f64::from(RATE);
-            let original = |seconds: f64, border: Border| match &map {
-                Some(map) => map.borrow().original(begun + seconds, border),
-                None => seconds,
-            };
+            let times = Times { map: map.as_deref(), begun };
             let mut tell = |step: Step<'_>| match step {
                 Step::Language(code, _) if code == transcript.language => {}
                 Step::Language(code, _) => {
                     transcript.language = code.to_owned();
                     listener(Heard::Language(code));
                 }
-                Step::Heard(seconds) => listener(Heard::Until { seconds: original(seconds, Border::End) }),
+                Step::Heard(seconds) => listener(Heard::Until { seconds: times.end(seconds) }),
                 Step::Segment(segment) => {
-                    let segment = in_sound(segment, &original);
+                    let segment = times.of(segment);
                     listener(Heard::Segment(&segment));
                     transcript.segments.push(segment);
                 }
@@ -571,17 +568,29 @@ impl Samples for Counted<'_> {
     }
 }
 
-/// A segment with the times that it has in the sound.
-fn in_sound(segment: &Segment, original: &dyn Fn(f64, Border) -> f64) -> Segment {
-    let words = segment.words.iter().map(|word| Word {
-        text: word.text.clone(),
-        start: original(word.start, Border::Start),
-        end: original(word.end, Border::End),
-    });
-    Segment {
-        start: original(segment.start, Border::Start),
-        end: original(segment.end, Border::End),
-        words: words.collect(),
-        ..segment.clone()
+/// Times in the sound of times in what of it was heard.
+#[derive(Clone, Copy)]
+struct Times<'m> {
+    map: Option<&'m RefCell<TimeMap>>,
+    /// Where the stretch begins that is heard, in seconds of speech.
+    begun: f64,
+}
+
+impl Times<'_> {
+    fn end(self, seconds: f64) -> f64 {
+        self.map.map_or(seconds, |map| map.borrow().original(self.begun + seconds, Border::End))
+    }
+
+    /// A segment with the times that it has in the sound.
+    fn of(self, segment: &Segment) -> Segment {
+        let Some(map) = self.map else { return segment.clone() };
+        let map = map.borrow();
+        let words = segment.words.iter().map(|word| {
+            let (start, end) = map.word(self.begun + word.start, self.begun + word.end);
+            Word { text: word.text.clone(), start, end }
+        });
+        let words = words.collect();
+        let (start, end) = map.sentence(self.begun + segment.start, self.begun + segment.end);
+        Segment { start, end, words, ..segment.clone() }
     }
 }

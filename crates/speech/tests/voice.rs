@@ -166,6 +166,29 @@ fn silence_is_left_out_and_times_lead_back() {
 }
 
 #[test]
+fn words_and_sentences_do_not_reach_over_silence_that_was_left_out() {
+    // As above: the first stretch is 6.0 to 10.0 s of the sound, the second 18.8 to 21.2 s.
+    let (_, map, _) = spoken(&[(0.1, 200), (0.9, 100), (0.1, 300), (0.9, 50), (0.1, 100)], 4096);
+    let close = |(a, b): (f64, f64), (c, d): (f64, f64)| {
+        assert!((a - c).abs() < 1e-9 && (b - d).abs() < 1e-9, "{a} to {b}, not {c} to {d}");
+    };
+    let border = 4.0;
+    close(map.word(1.0, 2.0), (7.0, 8.0));
+    close(map.word(border - 0.5, border + 0.1), (9.5, 10.0));
+    close(map.word(border - 0.1, border + 0.5), (18.8, 19.3));
+    // A sentence begins with its first sound, and ends with its last.
+    close(map.sentence(border - 0.3, border + 1.0), (18.8, 19.8));
+    close(map.sentence(1.0, border + 0.2), (7.0, 10.0));
+    close(map.sentence(1.0, border + 1.0), (7.0, 19.8));
+    close(map.sentence(border - 0.3, border + 0.2), (18.8, 19.0));
+    close(map.sentence(border, border + 1.0), (18.8, 19.8));
+    close(map.sentence(1.0, border), (7.0, 10.0));
+    // Without any stretch, times are what they are.
+    close(TimeMap::default().word(1.0, 2.0), (1.0, 2.0));
+    close(TimeMap::default().sentence(1.0, 2.0), (1.0, 2.0));
+}
+
+#[test]
 fn blocks_make_no_difference_to_speech() {
     let stretches = [(0.1, 30), (0.9, 10), (0.4, 20), (0.1, 30), (0.6, 4), (0.1, 90), (0.9, 3)];
     let whole = spoken(&stretches, 1 << 20);

@@ -50,6 +50,8 @@ const BREATH: u64 = 5;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimeMap {
     pieces: Vec<(u64, u64)>,
+    /// Samples of silence that each stretch has at its ends, at most.
+    around: u64,
 }
 
 /// Which side of a stretch of time is meant.
@@ -72,6 +74,37 @@ impl TimeMap {
         };
         let piece = self.pieces.iter().take_while(before).last().or(self.pieces.first());
         piece.map_or(seconds, |&(passed, original)| seconds + (original as f64 - passed as f64) / rate)
+    }
+
+    /// Where a word was: a word lies in one stretch, that of its middle, though its times may reach into the next one.
+    pub fn word(&self, start: f64, end: f64) -> (f64, f64) {
+        let (from, to) = self.stretch((start + end) / 2.0);
+        let within = |seconds: f64| seconds.max(from).min(to);
+        (self.original(within(start), Border::Start), self.original(within(end), Border::End))
+    }
+
+    /// Where a sentence was, which may go over several stretches: it neither begins in the silence behind one nor ends in
+    /// that before another.
+    pub fn sentence(&self, start: f64, end: f64) -> (f64, f64) {
+        let around = self.around as f64 / f64::from(RATE);
+        let (_, first_end) = self.stretch(start);
+        let (last_start, _) = self.stretch(end);
+        let (mut from, mut to) = (start, end);
+        if first_end < end && start + around >= first_end {
+            from = first_end;
+        }
+        if from < last_start && end - around <= last_start {
+            to = last_start;
+        }
+        (self.original(from, Border::Start), self.original(to, Border::End))
+    }
+
+    /// From where to where what was passed on is of one stretch.
+    fn stretch(&self, seconds: f64) -> (f64, f64) {
+        let begins = |&(passed, _): &(u64, u64)| passed as f64 / f64::from(RATE);
+        let next = self.pieces.partition_point(|piece| begins(piece) <= seconds);
+        let start = next.checked_sub(1).map_or(0.0, |at| begins(&self.pieces[at]));
+        (start, self.pieces.get(next).map_or(f64::INFINITY, begins))
     }
 }
 
@@ -122,7 +155,7 @@ impl<'s> Spoken<'s> {
             state: State::Silence,
             begun: 0,
             passed: 0,
-            map: Rc::default(),
+            map: Rc::new(RefCell::new(TimeMap { pieces: Vec::new(), around: options.around })),
             block: Vec::new(),
             between: false,
             is_read: false,

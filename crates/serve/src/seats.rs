@@ -128,7 +128,9 @@ impl Seat {
                     return;
                 }
             }
-            self.seats.ask().await;
+            // By itself: this one may be asked again before another is found.
+            let seats = self.seats.clone();
+            tokio::spawn(async move { seats.ask().await });
         }
     }
 

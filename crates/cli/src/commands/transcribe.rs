@@ -50,8 +50,8 @@ pub(crate) struct Arguments {
     /// What standard output gets
     #[arg(long, value_name = "FORM", default_value = "txt", value_parser = format())]
     format: Format,
-    /// Listen to samples from standard input, without a header: 32-bit floats (f32) or 16-bit integers (i16); what was said is
-    /// written at every pause
+    /// Listen to samples from standard input, without a header: 32-bit floats (f32) or 16-bit integers (i16); without
+    /// `--no-vad`, what was said is written at every pause
     #[arg(long, value_enum, value_name = "SAMPLES", conflicts_with = "files")]
     mic: Option<Microphone>,
     /// Samples a second of `--mic`

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pteron_format::WriteOptions;
 use pteron_ir::verify::verify_module;
 use pteron_models::architectures::Whisper;
+use pteron_models::blocks::Activation;
 use pteron_models::{Config, Model, ModelOptions, Quantization, RandomWeights, Wanted, WeightSource};
 use pteron_runtime::{Options, Program, Session, Value};
 use pteron_tensor::{Bytes, DType, HostTensor};
@@ -16,11 +17,19 @@ const TOKENS: [i64; 9] = [3, 17, 5, 5, 30, 2, 8, 11, 29];
 const CLOSE: f64 = 2e-4;
 
 fn whisper() -> Whisper {
-    let config = json!({
+    with(json!({}))
+}
+
+/// The same, but for some of its settings.
+fn with(settings: serde_json::Value) -> Whisper {
+    let mut config = json!({
         "vocab_size": 40, "num_mel_bins": 6, "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4,
         "encoder_ffn_dim": 64, "decoder_layers": 3, "decoder_attention_heads": 2, "decoder_ffn_dim": 64,
         "max_source_positions": 10, "max_target_positions": 12, "alignment_heads": [[2, 1], [0, 0], [0, 1]],
     });
+    for (key, value) in settings.as_object().unwrap() {
+        config[key] = value.clone();
+    }
     Whisper::read(&Config::new(config).unwrap()).unwrap()
 }
 
@@ -103,7 +112,11 @@ impl Plain<'_> {
             inner,
             true,
         );
-        let wide: Rows = wide.iter().map(|row| row.iter().map(|&x| gelu(x)).collect()).collect();
+        let activation = match self.sizes.activation_function {
+            Activation::Relu => |x: f64| x.max(0.0),
+            _ => gelu,
+        };
+        let wide: Rows = wide.iter().map(|row| row.iter().map(|&x| activation(x)).collect()).collect();
         Plain::add(x, &self.linear(&wide, &format!("{name}.fc2"), x[0].len(), true))
     }
 
@@ -182,7 +195,11 @@ impl Plain<'_> {
         }
         let x = self.norm(&x, "model.decoder.layer_norm");
         let dot = |x: &Vec<f64>, row: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
-        (x.iter().map(|x| table.chunks(width).map(|row| dot(x, row)).collect()).collect(), scores)
+        let head = match self.sizes.tie_word_embeddings {
+            true => table,
+            false => self.get("proj_out.weight", &[self.sizes.vocab_size, width]),
+        };
+        (x.iter().map(|x| head.chunks(width).map(|row| dot(x, row)).collect()).collect(), scores)
     }
 }
 
@@ -200,7 +217,11 @@ fn gelu(x: f64) -> f64 {
 }
 
 fn program(options: ModelOptions) -> Program {
-    let model = Model::build(&whisper(), Arc::new(RandomWeights::new(7)), options).unwrap();
+    program_of(&whisper(), options)
+}
+
+fn program_of(whisper: &Whisper, options: ModelOptions) -> Program {
+    let model = Model::build(whisper, Arc::new(RandomWeights::new(7)), options).unwrap();
     verify_module(model.module()).unwrap();
     let mut bytes = Vec::new();
     model.program(|_| ()).unwrap().write(&WriteOptions::default(), &mut bytes).unwrap();
@@ -257,11 +278,23 @@ fn heard(session: &mut Session) -> (Value, Vec<Value>) {
 
 #[test]
 fn every_method_computes_what_plain_loops_do() {
+    as_in_loops(whisper());
+}
+
+#[test]
+fn layers_have_other_activations_and_scores_a_matrix_of_their_own() {
+    as_in_loops(with(json!({
+        "activation_function": "relu", "tie_word_embeddings": false, "scale_embedding": true,
+        "encoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 4, "encoder_ffn_dim": 48,
+    })));
+}
+
+fn as_in_loops(whisper: Whisper) {
+    let program = program_of(&whisper, options());
     let source = RandomWeights::new(7);
-    let plain = Plain { source: &source, sizes: whisper() };
+    let plain = Plain { source: &source, sizes: whisper };
     let hidden = plain.encode(&features().0);
     let (logits, scores) = plain.decode(&hidden);
-    let program = program(options());
     let mut session = program.session().unwrap();
     let (encoded, cross) = heard(&mut session);
     let difference = largest(&floats(&encoded), &hidden.concat());
@@ -319,7 +352,6 @@ fn configurations_that_cannot_be_are_refused() {
         ("alignment_heads", json!([[1, 0]])),
         ("alignment_heads", json!([[0]])),
         ("alignment_heads", json!("all")),
-        ("scale_embedding", json!(true)),
         ("activation_function", json!("none of these")),
     ] {
         let message = read(key, value.clone()).unwrap_err();

@@ -36,7 +36,6 @@ impl Voxtral {
         let missing = |key: &str| ConfigError(format!("`{key}` is missing"));
         let audio = config.get_anywhere("audio_config").cloned().ok_or_else(|| missing("audio_config"))?;
         let audio = Config::new(audio)?;
-        audio.refuse("scale_embedding")?;
         let family = config.family()?;
         let row = ROWS.iter().find(|row| row.names.contains(&family));
         let row = row.ok_or_else(|| ConfigError(format!("a text model of the family `{family}`")))?;

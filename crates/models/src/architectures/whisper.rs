@@ -35,6 +35,7 @@ pub struct Whisper {
     pub max_source_positions: usize,
     pub max_target_positions: usize,
     pub activation_function: Activation,
+    pub tie_word_embeddings: bool,
     /// Layers and heads of the decoder that follow the sound.
     pub alignment_heads: Vec<[usize; 2]>,
     pub eos_token_id: Vec<u32>,
@@ -43,7 +44,7 @@ pub struct Whisper {
 impl Whisper {
     /// What a `config.json` says, with the list of heads that `generation_config.json` has put into it.
     pub fn read(config: &Config) -> Result<Whisper, ConfigError> {
-        config.refuse("scale_embedding")?;
+        // `scale_embedding` is in these files and read by nobody, those who train such models included.
         let layers = |key: &str| -> Result<usize, ConfigError> {
             let layers = config.size(key, None)?;
             match layers <= 1 << 10 {
@@ -64,6 +65,7 @@ impl Whisper {
             max_source_positions: config.size("max_source_positions", Some(1500))?,
             max_target_positions: config.size("max_target_positions", Some(448))?,
             activation_function: config.activation("activation_function", Activation::Gelu)?,
+            tie_word_embeddings: config.tied(true)?,
             alignment_heads: alignment_heads(config)?,
             eos_token_id: config.eos(Some(50_256))?,
         };
@@ -135,7 +137,11 @@ impl Whisper {
         }
         let last = net.pick(text.x, -1, 1)?;
         let last = layer_norm(net, last, "model.decoder.layer_norm", self.d_model, EPS)?;
-        let logits = product(net, last, text.table, None)?;
+        let head = match self.tie_word_embeddings {
+            true => text.table,
+            false => matrix(net, "proj_out.weight", self.vocab_size, self.d_model)?,
+        };
+        let logits = product(net, last, head, None)?;
         Ok(vec![("logits".to_owned(), net.cast(logits, DType::F32)?)])
     }
 
@@ -263,7 +269,7 @@ impl SoundEncoder {
         layer_norm(net, x, &format!("{name}.layer_norm"), width, EPS)
     }
 
-    /// Three frames at a time, then the activation.
+    /// Three frames at a time, then GELU, whatever the layers behind it have.
     fn convolution(
         &self,
         net: &mut Net,
@@ -279,7 +285,7 @@ impl SoundEncoder {
         let y = net.op(Op::Conv1D { x, w, stride, padding: 1, dilation: 1, groups: 1 })?;
         let bias = bias(net, &format!("{name}.bias"), self.width)?;
         let y = net.add(y, bias)?;
-        self.activation.apply(net, y)
+        Activation::Gelu.apply(net, y)
     }
 }
 

@@ -188,20 +188,21 @@ impl LoadedCpu {
         arguments: &[Argument],
         left: &mut u64,
     ) -> Result<(Workspace, Kept)> {
-        let mut space = self.workspaces.take(graph, signature(arguments));
-        let known = space.take_frame(graph, signature(arguments)).map(Ok);
         // Sessions on many threads share plans: a run that finds its frame leaves their counts of holders alone.
-        let kept = known.unwrap_or_else(|| {
-            let signature: Vec<usize> = signature(arguments).collect();
-            let planned = self.plan(graph, &signature, arguments)?;
-            Ok(Kept { graph, signature, planned, frame: Frame::default() })
-        });
-        let kept = kept.and_then(|kept: Kept| take_bytes(&kept.planned, left).map(|()| kept));
-        let mut kept = match kept {
-            Ok(kept) => kept,
-            Err(error) => {
-                self.workspaces.put(space);
-                return Err(error);
+        let (mut space, mut kept) = match self.workspaces.take_known(graph, signature(arguments)) {
+            Some((space, kept)) => match take_bytes(&kept.planned, left) {
+                Ok(()) => (space, kept),
+                Err(error) => {
+                    self.workspaces.put(space);
+                    return Err(error);
+                }
+            },
+            None => {
+                let signature: Vec<usize> = signature(arguments).collect();
+                let planned = self.plan(graph, &signature, arguments)?;
+                take_bytes(&planned, left)?;
+                let space = self.workspaces.take(planned.plan.arena_bytes);
+                (space, Kept { graph, signature, planned, frame: Frame::default() })
             }
         };
         if kept.frame.slots.is_empty() {

@@ -40,7 +40,7 @@ impl Kept {
 
 impl Workspace {
     /// What is kept for a signature, taken out for the time of a run.
-    pub(crate) fn take_frame(
+    fn take_frame(
         &mut self,
         graph: (GraphId, Form),
         signature: impl Iterator<Item = usize> + Clone,
@@ -83,16 +83,29 @@ struct Free {
 }
 
 impl Workspaces {
-    /// A workspace for a run: one that knows its plan already, else the one that was used last, whose memory is near.
-    pub(crate) fn take(
+    /// A workspace that knows a plan already, and what it keeps for it.
+    pub(crate) fn take_known(
         &self,
         graph: (GraphId, Form),
         signature: impl Iterator<Item = usize> + Clone,
-    ) -> Workspace {
+    ) -> Option<(Workspace, Kept)> {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let knows = |space: &Workspace| space.frames.iter().any(|kept| kept.is_for(graph, signature.clone()));
-        let known = free.list.iter().rposition(knows);
-        match known.or(free.list.len().checked_sub(1)) {
+        for at in (0..free.list.len()).rev() {
+            if let Some(kept) = free.list[at].take_frame(graph, signature.clone()) {
+                return Some((free.list.remove(at), kept));
+            }
+        }
+        None
+    }
+
+    /// A workspace for a plan that none knows: of those with so many bytes the one that was used last, whose memory is near, else
+    /// the largest, so that a few large ones and many small ones stay what they are.
+    pub(crate) fn take(&self, bytes: usize) -> Workspace {
+        let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sizes = || free.list.iter().map(|space| space.arena.len());
+        let enough = sizes().rposition(|size| size >= bytes);
+        let largest = sizes().enumerate().max_by_key(|&(_, size)| size).map(|(at, _)| at);
+        match enough.or(largest) {
             Some(at) => free.list.remove(at),
             None => Workspace { arena: Memory::zeroed(0), frames: Vec::new(), used: 0 },
         }
@@ -125,9 +138,29 @@ mod tests {
     const BYTES: usize = 1 << 10;
 
     fn take(spaces: &Workspaces) -> Workspace {
-        let mut space = spaces.take((GraphId(0), Form::Fused), std::iter::empty());
-        space.arena(BYTES);
+        take_with(spaces, BYTES)
+    }
+
+    fn take_with(spaces: &Workspaces, bytes: usize) -> Workspace {
+        let mut space = spaces.take(bytes);
+        space.arena(bytes);
         space
+    }
+
+    #[test]
+    fn what_small_runs_use_does_not_grow_by_large_ones() {
+        let spaces = Workspaces::default();
+        spaces.put(take_with(&spaces, 100 * BYTES));
+        for lanes in [5, 3, 5] {
+            let at_once: Vec<Workspace> = (0..lanes).map(|_| take(&spaces)).collect();
+            at_once.into_iter().for_each(|space| spaces.put(space));
+            // One after another, whichever was used last.
+            for large in [90, 100, 80] {
+                spaces.put(take(&spaces));
+                spaces.put(take_with(&spaces, large * BYTES));
+            }
+        }
+        assert_eq!(spaces.bytes(), (100 + 4) * BYTES as u64);
     }
 
     #[test]

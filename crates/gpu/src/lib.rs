@@ -18,7 +18,9 @@ pub use dispatch::{
     Cached, Dispatch, GROUPS_X, MOST_SPANS, Operand, REPORT_GREATEST, REPORT_WORDS, Region, View,
 };
 pub use features::Features;
-pub use kernel::{Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Token, Turn};
+pub use kernel::{
+    Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Tiled, Token, Turn,
+};
 pub use spirv::{SpirvError, spirv};
 pub use steps::{Planned, StepNode};
 pub use support::supports;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers fail their test, and say which judge was not there
 
 use pteron_gpu::{
-    Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Token, Turn, spirv,
+    Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Tiled, Token, Turn, spirv,
 };
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
@@ -176,6 +176,9 @@ fn others() -> Vec<Kernel> {
         }
         for mask in [None, Some(DType::Bool), Some(dtype)] {
             kernels.push(Kernel::Attention { q: dtype, kv: dtype, mask, out: dtype });
+            for (kv, chunks) in [(dtype, 1), (DType::F16, 2)] {
+                kernels.push(Kernel::Tiled(Tiled { q: dtype, kv, mask, out: dtype, chunks }));
+            }
         }
     }
     kernels

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 
+mod attends;
 mod device;
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;

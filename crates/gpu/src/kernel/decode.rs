@@ -7,7 +7,7 @@
 //! position; the same of keys and of values, in vectors; slots of a ring (none: 0), the first key's position, the window.
 
 use super::source::{
-    Source, encoded, float, four, over_group, over_group_call, param, per_vector, per_word, signed,
+    Source, float, four, over_group, over_group_call, param, per_vector, per_word, signed, store_four,
 };
 use pteron_tensor::DType;
 
@@ -53,18 +53,6 @@ impl Decode {
             .map(|at| format!("acc{at} = fma(vec4<f32>(w), {}, acc{at});\n", four(kv, "row", at)))
             .collect();
         let each = |text: &dyn Fn(u32) -> String| (0..fours).map(text).collect::<String>();
-        let per = per_word(out);
-        let words: String = (0..4 / per)
-            .map(|word| {
-                let parts: Vec<String> = (0..per)
-                    .map(|part| {
-                        let value = format!("value[{}]", word * per + part);
-                        format!("({} << {}u)", encoded(out, &value), part * (32 / per))
-                    })
-                    .collect();
-                format!("out[to + {word}u] = {};\n", parts.join(" | "))
-            })
-            .collect();
         let body = format!(
             "let l = group % {queries};\nlet h = group / {queries} % {heads};\nlet b = group / ({queries} * {heads});\n\
              let kh = h / {ratio};\n\
@@ -136,7 +124,8 @@ impl Decode {
             fades = each(&|at| format!("acc{at} *= fade;\n")),
             kept =
                 each(&|at| format!("partial[(slice * value_vectors + own) * {fours}u + {at}u] = acc{at};\n")),
-            words_each = 4 / per,
+            words_each = 4 / per_word(out),
+            words = store_four(out, "value", "to"),
         );
         source.main_of(threads, subgroups, &body);
         source.finish()

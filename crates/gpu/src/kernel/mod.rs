@@ -17,6 +17,7 @@ mod reduce;
 pub(crate) mod rope;
 mod rows;
 pub(crate) mod source;
+mod tiled;
 mod token;
 mod turn;
 
@@ -31,6 +32,8 @@ pub use greatest::Greatest;
 pub(crate) use matmul::TILE;
 pub use norm::Norm;
 pub(crate) use source::{THREADS, per_vector, per_word};
+pub use tiled::Tiled;
+pub(crate) use tiled::{MOST_TILED_FEATURES, TILED_QUERIES};
 pub use token::Token;
 pub use turn::Turn;
 
@@ -157,6 +160,8 @@ pub enum Kernel {
     Norm(Norm),
     /// Attention of few queries over rows of whole vectors.
     Decode(Decode),
+    /// Attention of many queries over rows of whole vectors.
+    Tiled(Tiled),
     /// Attention of one token, from its projections on.
     Token(Token),
     /// Queries and keys turned, keys and values written into the cache.
@@ -249,6 +254,7 @@ impl Kernel {
             Kernel::Greatest(greatest) => greatest.text(),
             Kernel::Norm(norm) => norm.text(),
             Kernel::Decode(decode) => decode.text(),
+            Kernel::Tiled(tiled) => tiled.text(),
             Kernel::Token(token) => token.text(),
             Kernel::Turn(turn) => turn.text(),
             Kernel::Dequantize { packed, out } => matvec::dequantize(*packed, *out),

@@ -271,6 +271,21 @@ pub(crate) fn four(dtype: DType, vector: &str, quarter: u32) -> String {
     }
 }
 
+/// Statements that write a vector of four numbers of a float dtype into the words of `out` from `to` on.
+pub(crate) fn store_four(dtype: DType, value: &str, to: &str) -> String {
+    let per = per_word(dtype);
+    let word = |word: u32| {
+        let parts: Vec<String> = (0..per)
+            .map(|part| {
+                let number = format!("{value}[{}]", word * per + part);
+                format!("({} << {}u)", encoded(dtype, &number), part * (32 / per))
+            })
+            .collect();
+        format!("out[{to} + {word}u] = {};\n", parts.join(" | "))
+    };
+    (0..4 / per).map(word).collect()
+}
+
 /// Numbers of a dtype in 16 bytes.
 pub(crate) fn per_vector(dtype: DType) -> u32 {
     16 / dtype.size() as u32

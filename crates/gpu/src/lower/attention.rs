@@ -2,7 +2,9 @@
 
 use super::{Axes, Lowering, groups};
 use crate::dispatch::View;
-use crate::kernel::{Decode, Kernel, MOST_FOURS, per_vector, per_word};
+use crate::kernel::{
+    Decode, Kernel, MOST_FOURS, MOST_TILED_FEATURES, TILED_QUERIES, Tiled, per_vector, per_word,
+};
 use pteron_plan::Layout;
 use pteron_tensor::DType;
 use std::sync::Arc;
@@ -104,7 +106,7 @@ pub(crate) fn attend(
     if out.layout.is_empty() {
         return Some(());
     }
-    if mask.is_none() && decode(on, out, [q, k, v], (scale, causal, keys), ring).is_some() {
+    if by_vectors(on, out, [q, k, v], mask, (scale, causal, keys), ring).is_some() {
         return Some(());
     }
     let target = on.row_target(out, values);
@@ -121,10 +123,7 @@ pub(crate) fn attend(
         u32::from(causal),
     ];
     let mask = match mask {
-        Some(mask) => {
-            let layout: Layout = mask.layout.broadcast_to(&[batch, heads, queries, keys])?;
-            Some(mask.with(layout))
-        }
+        Some(mask) => Some(mask_of(mask, &[batch, heads, queries, keys])?),
         None => None,
     };
     for view in [Some(q), Some(k), Some(v), mask] {
@@ -146,70 +145,99 @@ pub(crate) fn attend(
     Some(())
 }
 
+/// A mask with an element for each score.
+fn mask_of(mask: View, scores: &[usize]) -> Option<View> {
+    let layout: Layout = mask.layout.broadcast_to(scores)?;
+    Some(mask.with(layout))
+}
+
+/// Steps by batch, head and position in vectors of 16 bytes, where rows lie in whole ones.
+fn vectored(view: &View) -> Option<[u32; 3]> {
+    let per = per_vector(view.dtype) as usize;
+    let strides = view.layout.strides();
+    let mut steps = strides[..3].iter().zip(&view.sizes()[..3]);
+    let whole = |(&stride, &size): (&isize, &usize)| size == 1 || stride % per as isize == 0;
+    let row = view.sizes()[3];
+    let fits =
+        strides[3] == 1 && row.is_multiple_of(per) && view.offset.is_multiple_of(16) && steps.all(whole);
+    fits.then(|| [0, 1, 2].map(|axis| (strides[axis] / per as isize) as i32 as u32))
+}
+
 /// Attention over keys and values whose rows are whole vectors; `None` where they are not, and nothing is emitted.
-fn decode(
+fn by_vectors(
     on: &mut Lowering,
     out: View,
     [q, k, v]: [View; 3],
+    mask: Option<View>,
     (scale, causal, keys): (f32, bool, usize),
     ring: Ring,
 ) -> Option<()> {
     let (&[batch, heads, queries, features], &[_, shared, ..]) = (q.sizes(), k.sizes()) else { return None };
     let values = *v.sizes().last()?;
-    let count = batch * heads * queries;
-    let most = on.features.max_threads.min(256);
-    let threads = if count <= FEW_QUERIES { most } else { most.min(64) };
     let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let (per, size) = (per_vector(k.dtype) as usize, k.dtype.size());
-    // By batch, head and position, in vectors.
-    let vectored = |view: &View| {
-        let strides = view.layout.strides();
-        let mut steps = strides[..3].iter().zip(&view.sizes()[..3]);
-        let whole = |(&stride, &size): (&isize, &usize)| size == 1 || stride % per as isize == 0;
-        let fits = strides[3] == 1 && view.offset.is_multiple_of(16) && steps.all(whole);
-        fits.then(|| [0, 1, 2].map(|axis| (strides[axis] / per as isize) as i32 as u32))
-    };
-    let fits = float(q.dtype)
-        && float(k.dtype)
-        && float(out.dtype)
-        && k.dtype == v.dtype
-        && features.is_multiple_of(per)
-        && values.is_multiple_of(per)
-        && features <= MOST_FOURS as usize * 4
-        && values / per <= threads as usize
-        && q.layout.strides()[3] == 1
-        && keys > 0;
-    if !fits {
+    if !float(q.dtype) || !float(k.dtype) || !float(out.dtype) || k.dtype != v.dtype || keys == 0 {
         return None;
     }
+    let per = per_vector(k.dtype) as usize;
     let (k_steps, v_steps) = (vectored(&k)?, vectored(&v)?);
+    let mask = match mask {
+        Some(mask) => Some(mask_of(mask, &[batch, heads, queries, keys])?),
+        None => None,
+    };
+    // A tile that is half empty costs as much as a full one.
+    let is_tiled = queries >= TILED_QUERIES && features.max(values) <= MOST_TILED_FEATURES;
+    let (kernel, groups, q_first, q_steps) = match vectored(&q).filter(|_| is_tiled) {
+        Some(steps) => {
+            let mask = mask.map(|mask| mask.dtype);
+            let tiled =
+                Tiled { q: q.dtype, kv: k.dtype, mask, out: out.dtype, chunks: Tiled::chunks(values) };
+            let tiles = queries.div_ceil(TILED_QUERIES);
+            (Kernel::Tiled(tiled), batch * heads * tiles, on.first_word(&q) / 4, steps)
+        }
+        None => {
+            let count = batch * heads * queries;
+            let most = on.features.max_threads.min(256);
+            let threads = if count <= FEW_QUERIES { most } else { most.min(64) };
+            let strides = q.layout.strides();
+            let fits = mask.is_none()
+                && features <= MOST_FOURS as usize * 4
+                && values / per <= threads as usize
+                && strides[3] == 1;
+            if !fits {
+                return None;
+            }
+            let subgroups = on.features.subgroups;
+            let decode = Decode { q: q.dtype, kv: k.dtype, out: out.dtype, threads, subgroups };
+            let steps = [0, 1, 2].map(|axis| strides[axis] as i32 as u32);
+            (Kernel::Decode(decode), count, on.first(&q), steps)
+        }
+    };
     let mut params = vec![
-        count as u32,
+        groups as u32,
         on.first_word(&out),
         heads as u32,
         queries as u32,
         keys as u32,
-        (features * size / 16) as u32,
-        (values * size / 16) as u32,
+        (features / per) as u32,
+        (values / per) as u32,
         scale.to_bits(),
         (heads / shared.max(1)) as u32,
         u32::from(causal),
-        on.first(&q),
+        q_first,
     ];
-    params.extend(q.layout.strides()[..3].iter().map(|&stride| stride as i32 as u32));
+    params.extend(q_steps);
     params.push(on.first_word(&k) / 4);
     params.extend(k_steps);
     params.push(on.first_word(&v) / 4);
     params.extend(v_steps);
     params.extend([ring.slots as u32, ring.first as u32, ring.window as u32]);
-    let kernel = Kernel::Decode(Decode {
-        q: q.dtype,
-        kv: k.dtype,
-        out: out.dtype,
-        threads,
-        subgroups: on.features.subgroups,
-    });
-    on.emit(kernel, &out, &[q, k, v], false, params, count);
+    let mut reads = vec![q, k, v];
+    if let Some(mask) = mask {
+        params.push(on.first(&mask));
+        params.extend(mask.layout.strides().iter().map(|&stride| stride as i32 as u32));
+        reads.push(mask);
+    }
+    on.emit(kernel, &out, &reads, false, params, groups);
     Some(())
 }
 

@@ -57,8 +57,7 @@ impl Embedder {
         let source = source.into();
         let runtime = options.engine.options(Precision::Fast)?;
         // Vectors are compared with those of others: nothing is rounded unless the model is published so.
-        let wanted = ExportAs { activations: Some("f32"), ..ExportAs::default() };
-        located::opened(&source, wanted, &options, &runtime, |found| {
+        located::opened(&source, ExportAs::VECTORS, &options, &runtime, |found| {
             opened(found, &options, &runtime).map_err(Trouble::any)
         })
     }

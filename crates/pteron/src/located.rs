@@ -8,6 +8,7 @@ use crate::form;
 use crate::options::{OpenOptions, Source};
 #[cfg(feature = "registry")]
 use crate::progress::Event;
+use crate::transcribe::SPEECH_SCHEME;
 use pteron_format::Limits;
 use pteron_format::bpte::Bpte;
 use pteron_format::map::MappedFile;
@@ -96,11 +97,29 @@ impl Located {
 }
 
 /// What a checkpoint is exported as, where something has to be exported.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "registry"), expect(dead_code, reason = "nothing is exported without checkpoints"))]
 pub(crate) struct ExportAs {
     pub(crate) quantize: Option<&'static str>,
     pub(crate) activations: Option<&'static str>,
+}
+
+impl ExportAs {
+    /// For a chat.
+    pub(crate) const TEXT: ExportAs = ExportAs { quantize: None, activations: None };
+    /// For vectors of texts.
+    pub(crate) const VECTORS: ExportAs = ExportAs { activations: Some("f32"), ..ExportAs::TEXT };
+    /// For what is said in sound.
+    pub(crate) const SPEECH: ExportAs = ExportAs { quantize: Some(SPEECH_SCHEME), activations: Some("f32") };
+
+    #[cfg(feature = "registry")]
+    pub(crate) fn export(self) -> Export {
+        Export {
+            quantize: self.quantize.map(str::to_owned),
+            activations: self.activations.map(str::to_owned),
+            ..Export::default()
+        }
+    }
 }
 
 /// Why a model could not be opened: where its own files were read, damage may be the reason.
@@ -159,11 +178,7 @@ fn found<T>(
     runtime: &Options,
     open: &dyn Fn(&Located) -> Result<T, Trouble>,
 ) -> Result<Result<T, Trouble>> {
-    let export = Export {
-        quantize: wanted.quantize.map(str::to_owned),
-        activations: wanted.activations.map(str::to_owned),
-        ..Export::default()
-    };
+    let export = wanted.export();
     options.finding(runtime, |finder| {
         let found = finder.find(source, &export)?;
         Ok(match open(&found) {

@@ -58,7 +58,7 @@ impl Model {
     /// [`OpenOptions::cancel`] was used.
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Model> {
         let runtime = options.engine.options(Precision::Fast)?;
-        located::opened(&source.into(), ExportAs::default(), &options, &runtime, |found| {
+        located::opened(&source.into(), ExportAs::TEXT, &options, &runtime, |found| {
             load(found, &options, &runtime)
         })
     }

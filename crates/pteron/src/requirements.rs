@@ -12,6 +12,7 @@ use kept::of_source;
 use pteron_format::Limits;
 use pteron_ir::{Op, Type};
 use pteron_runtime::{Options, Program};
+use pteron_speech::whisper::{USUAL_TEXTS, WhisperProgram};
 use pteron_tensor::DType;
 use std::path::Path;
 
@@ -31,7 +32,8 @@ use std::path::Path;
 pub struct Requirements {
     /// The weights, which all conversations share.
     pub weights: u64,
-    /// Buffers and caches of one conversation, when its context is full.
+    /// Buffers and caches of one conversation, when its context is full; or of one sound, with all texts that are weighed against
+    /// each other.
     pub state: u64,
     /// What each position of the context adds to these; 0 where all of it is there from the start.
     pub state_per_token: u64,
@@ -104,9 +106,10 @@ fn of_program(found: &Located, context: Option<usize>) -> Result<Requirements> {
     }
     let (per_token, off_graph) = cache_bytes(&program, context);
     let (stored, derived) = program.weights().bytes();
+    let texts = if WhisperProgram::recognises(&program) { USUAL_TEXTS as u64 } else { 1 };
     Ok(Requirements {
         weights: stored.saturating_add(derived),
-        state: program.state_bytes().saturating_add(off_graph),
+        state: program.state_bytes().saturating_mul(texts).saturating_add(off_graph),
         state_per_token: per_token,
         run,
         ..Requirements::default()

@@ -261,8 +261,7 @@ impl Transcriber {
             options.cancel.check()?;
             return open::parts(folder, &options, &runtime);
         }
-        let wanted = ExportAs { quantize: Some(SPEECH_SCHEME), activations: Some("f32") };
-        located::opened(&source, wanted, &options, &runtime, |found| {
+        located::opened(&source, ExportAs::SPEECH, &options, &runtime, |found| {
             open::whole(found, &options, &runtime).map_err(Trouble::any)
         })
     }

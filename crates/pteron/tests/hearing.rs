@@ -50,6 +50,18 @@ fn files_samples_and_streams_say_the_same() {
 }
 
 #[test]
+fn texts_beside_each_other_are_among_what_a_model_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = pteron::tiny::hearing(folder.path()).unwrap();
+    let options = OpenOptions::default().home(folder.path());
+    Transcriber::open(model.as_path(), options.clone()).unwrap();
+    let needs = pteron::requirements(model.as_path(), &options).unwrap();
+    // Of one layer: keys and values of 448 places, 32 floats each.
+    let text = 2 * 448 * 32 * 4;
+    assert_eq!((needs.state, needs.is_estimate), (5 * text, false));
+}
+
+#[test]
 fn what_cannot_be_heard_is_told_by_its_kind() {
     let (folder, mut transcriber) = transcriber();
     let path = sound(folder.path(), 1.0);

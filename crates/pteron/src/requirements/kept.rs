@@ -4,6 +4,7 @@ use super::{Requirements, of_path, of_program};
 use crate::convert::Conversion;
 use crate::error::Result;
 use crate::find;
+use crate::located::ExportAs;
 use crate::options::{OpenOptions, Source};
 use pteron_checkpoint::{Checkpoint, Export};
 use pteron_registry::{FileKind, Identity};
@@ -28,7 +29,16 @@ fn of_file(path: &Path, options: &OpenOptions) -> Result<Requirements> {
     }
     let home = options.open_home()?;
     let identity = find::identity(path)?;
-    of_conversion(&Conversion::new(&home.store, path, identity, &Default::default())?, path, options)
+    let conversion =
+        |wanted: ExportAs| Conversion::new(&home.store, path, identity.clone(), &wanted.export());
+    for wanted in [ExportAs::TEXT, ExportAs::SPEECH, ExportAs::VECTORS] {
+        if let Some(found) = conversion(wanted)?.find()? {
+            return of_program(&found, options.context);
+        }
+    }
+    let checkpoint = Checkpoint::open(path)?;
+    let wanted = if checkpoint.speech.is_some() { ExportAs::SPEECH } else { ExportAs::TEXT };
+    of_weights(&checkpoint, &conversion(wanted)?)
 }
 
 fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
@@ -46,15 +56,14 @@ fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
     }
     let identity = Identity::of_installed(&here);
     let conversion = Conversion::new(&home.store, &here.path, identity, &variant.export)?;
-    of_conversion(&conversion, &here.path, options)
+    match conversion.find()? {
+        Some(found) => of_program(&found, options.context),
+        None => of_weights(&Checkpoint::open(&here.path)?, &conversion),
+    }
 }
 
-/// The program that was made of a checkpoint, or else the weights that one will have.
-fn of_conversion(conversion: &Conversion<'_>, path: &Path, options: &OpenOptions) -> Result<Requirements> {
-    if let Some(found) = conversion.find()? {
-        return of_program(&found, options.context);
-    }
-    let checkpoint = Checkpoint::open(path)?;
-    let weights = Export::new(&checkpoint, conversion.options())?.weight_bytes();
+/// The weights that a checkpoint will have.
+fn of_weights(checkpoint: &Checkpoint, conversion: &Conversion<'_>) -> Result<Requirements> {
+    let weights = Export::new(checkpoint, conversion.options())?.weight_bytes();
     Ok(Requirements { weights, is_estimate: true, ..Requirements::default() })
 }

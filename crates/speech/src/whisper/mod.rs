@@ -20,7 +20,7 @@ use crate::Result;
 use search::Branch;
 
 pub use program::WhisperProgram;
-pub use transcribe::{Language, Settings, Task, Transcriber};
+pub use transcribe::{Language, Settings, Task, Transcriber, USUAL_TEXTS};
 
 /// What runs a model of this kind.
 pub trait Engine {

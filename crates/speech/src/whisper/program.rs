@@ -51,6 +51,12 @@ struct Text {
 }
 
 impl WhisperProgram {
+    /// Whether a program has the methods of one.
+    pub fn recognises(program: &Program) -> bool {
+        let has = |method: &str| program.method(method).is_ok();
+        METHODS.into_iter().all(has) || has(METHODS[0]) && has(CLASSIC)
+    }
+
     /// A program with all methods, or three programs in the order of their use. What they do not say of themselves is told by the sizes
     /// of their inputs and outputs, and by tokens that the vocabulary has names for.
     pub fn new(

@@ -17,6 +17,10 @@ use crate::{Result, SpeechError};
 
 /// Beginnings that are kept unless somebody says otherwise: as few errors as with five in half the time (docs/speech.md).
 pub const USUAL_BEAMS: usize = 3;
+/// Texts that are drawn where the likeliest will not do.
+const USUAL_DRAWS: usize = 5;
+/// Texts that the model has beside each other at most, unless somebody says otherwise.
+pub const USUAL_TEXTS: usize = if USUAL_BEAMS > USUAL_DRAWS { USUAL_BEAMS } else { USUAL_DRAWS };
 /// Above this temperature a text is not what the next window goes on from.
 pub const RESET_ABOVE: f32 = 0.5;
 
@@ -72,7 +76,7 @@ impl Default for Settings {
             conditioned: true,
             temperatures: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
             beams: USUAL_BEAMS,
-            best_of: 5,
+            best_of: USUAL_DRAWS,
             thresholds: Thresholds::default(),
             words: false,
         }

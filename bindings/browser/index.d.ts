@@ -221,6 +221,8 @@ export interface TranscribeOptions {
   translate?: boolean;
   prompt?: string;
   words?: boolean;
+  /** Beginnings of a text that Whisper keeps beside each other; 3 where it is not told. One is faster and errs a little more. */
+  beams?: number;
   ask?: string;
   /** Of samples; 16000 where it is not told. */
   rate?: number;

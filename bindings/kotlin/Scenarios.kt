@@ -10,6 +10,7 @@ import org.pteron.*
 import java.io.File
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
+import kotlin.concurrent.thread
 
 class Given(private val fields: Map<*, *>, val models: File, val home: File) {
     fun text(name: String) = fields[name] as String
@@ -254,7 +255,34 @@ fun transcription(given: Given): Map<String, Any?> {
         "heard" to heard.filter { it == "begins" || it == "said" },
         "refused" to kind { transcriber.transcribe(audio, null, sound { false }) },
         "words" to kind { transcriber.transcribe(audio, TranscribeOptions(words = true)) },
-    ).also { transcriber.dispose() }
+    ) + live(transcriber, samples, rate.toUInt()).also { transcriber.dispose() }
+}
+
+fun live(transcriber: Transcriber, samples: List<Float>, rate: UInt): Map<String, Any?> {
+    val said = LiveSound(rate)
+    val microphone = thread {
+        for (piece in samples.chunked(samples.size / 4)) {
+            said.push(piece)
+            Thread.sleep(5)
+        }
+        said.finish()
+    }
+    val found = transcriber.transcribe(Audio.Live(said))
+    microphone.join()
+    val stopper = thread {
+        try {
+            while (true) {
+                Thread.sleep(20)
+                transcriber.stop()
+            }
+        } catch (_: InterruptedException) {
+        }
+    }
+    val unwanted = kind { transcriber.transcribe(Audio.Live(LiveSound(rate))) }
+    stopper.interrupt()
+    stopper.join()
+    val late = kind { said.push(samples) }
+    return mapOf("live" to "${found.text} of ${found.duration.toInt()} s", "unwanted" to unwanted, "late" to late)
 }
 
 val scenarios = mapOf(

@@ -150,6 +150,8 @@ export class Chat {
   stop(): void;
   readonly history: Message[];
   readonly turns: number;
+  /** Shows the model an image, PNG or JPEG, with the next question. */
+  show(image: Uint8Array): void;
   /** Goes back until so many turns are left. */
   rewind(turns: number): void;
   /** Takes the last turn back; what was asked in it. */
@@ -169,6 +171,8 @@ export class Model {
   private constructor();
   /** Opens a program, a GGUF file or a checkpoint folder by its path, or a model by its name. */
   static open(source: string, options?: Opening): Promise<Model>;
+  /** Whether it sees images: those that `Chat.show` gives it. */
+  readonly sees: boolean;
   chat(options?: ChatOptions): Chat;
   /** Answers messages once; nothing is kept. */
   generate(
@@ -205,6 +209,8 @@ export interface TranscribeOptions {
   translate?: boolean;
   prompt?: string;
   words?: boolean;
+  /** Beginnings of a text that Whisper keeps beside each other; 3 where it is not told. One is faster and errs a little more. */
+  beams?: number;
   ask?: string;
   /** Of samples. */
   rate?: number;
@@ -212,15 +218,29 @@ export interface TranscribeOptions {
   listener?: (event: Heard) => boolean | void;
 }
 
+/** Sound that is still being said, of one channel, as a microphone gives it. */
+export class LiveSound {
+  /** Of so many samples a second; 16000 where it is not told. */
+  constructor(rate?: number);
+  /** Adds samples between -1 and 1. Ten minutes that nobody has heard are kept, and no more. */
+  push(samples: Float32Array | number[]): void;
+  /** Nothing more is said. */
+  finish(): void;
+}
+
 /** A speech model that writes down what is said. */
 export class Transcriber {
   private constructor();
   static open(source: string, options?: Opening): Promise<Transcriber>;
-  /** Writes down what is said in a file, or in samples of one channel between -1 and 1. */
+  /** Leaves silence out from now on, by a small network that is fetched once. */
+  leaveOutSilence(options?: Opening): Promise<void>;
+  /** Writes down what is said in a file, in samples of one channel between -1 and 1, or in a sound while it is being said. */
   transcribe(
-    audio: string | Float32Array,
+    audio: string | Float32Array | LiveSound,
     options?: TranscribeOptions,
   ): Promise<{ text: string; language: string; segments: Segment[]; duration: number; isCutOff: boolean }>;
+  /** Ends the transcription that is under way. */
+  stop(): void;
   dispose(): Promise<void>;
 }
 

@@ -142,6 +142,11 @@ export class Chat {
     return read(place[0]);
   }
 
+  /** Shows the model an image, PNG or JPEG, with the next question. */
+  show(image) {
+    native.chatShow.now(this.#chat, image, image.byteLength);
+  }
+
   /** How many questions have been answered. */
   get turns() {
     return this.history.filter((message) => message.role === "assistant").length;
@@ -203,6 +208,11 @@ export class Model {
     return new Model(await open(native.modelOpen, "model", source, given));
   }
 
+  /** Whether it sees images: those that `Chat.show` gives it. */
+  get sees() {
+    return native.modelSees(this.#model);
+  }
+
   /** A conversation. */
   chat({ system, history, tools, whenFull, ...given } = {}) {
     const place = [null];
@@ -255,6 +265,33 @@ export class Embedder {
   }
 }
 
+/** Sound that is still being said, of one channel, as a microphone gives it. */
+export class LiveSound {
+  #sound;
+
+  constructor(rate = 16000) {
+    const place = [null];
+    native.soundNew.now(rate, place);
+    this.#sound = owned(this, "sound", place[0]);
+  }
+
+  /** Adds samples between -1 and 1. Ten minutes that nobody has heard are kept, and no more. */
+  push(samples) {
+    const own = samples instanceof Float32Array ? samples : Float32Array.from(samples);
+    native.soundPush.now(this.#sound, own, own.length);
+  }
+
+  /** Nothing more is said. */
+  finish() {
+    native.soundFinish(this.#sound);
+  }
+
+  /** What the library calls it. */
+  static of(sound) {
+    return sound.#sound;
+  }
+}
+
 /** A speech model that writes down what is said. */
 export class Transcriber {
   #transcriber;
@@ -267,17 +304,27 @@ export class Transcriber {
     return new Transcriber(await open(native.transcriberOpen, "transcriber", source, given));
   }
 
-  /** Writes down what is said in a file, or in samples of one channel between -1 and 1. */
+  /** Leaves silence out from now on, by a small network that is fetched once. */
+  async leaveOutSilence(given) {
+    await native.leaveOutSilence.later(this.#transcriber, options(given));
+  }
+
+  /** Writes down what is said in a file, in samples of one channel between -1 and 1, or in a sound while it is being said. */
   async transcribe(audio, { rate = 16000, listener, ...given } = {}) {
     const place = [null];
-    const [path, samples] = audio instanceof Float32Array ? [null, audio] : [String(audio), null];
     const hear = listener && ((event) => listener(read(event)));
-    await listening("pteron_told", hear, (callback) =>
-      native.transcribe.later(
-        this.#transcriber, path, samples, samples?.length ?? 0, rate, options(given), callback, null, place,
-      ),
-    );
+    await listening("pteron_told", hear, (callback) => {
+      const rest = [options(given), callback, null, place];
+      if (audio instanceof LiveSound) return native.listen.later(this.#transcriber, LiveSound.of(audio), ...rest);
+      const [path, samples] = audio instanceof Float32Array ? [null, audio] : [String(audio), null];
+      return native.transcribe.later(this.#transcriber, path, samples, samples?.length ?? 0, rate, ...rest);
+    });
     return read(place[0]);
+  }
+
+  /** Ends the transcription that is under way. */
+  stop() {
+    native.transcriberStop(this.#transcriber);
   }
 
   async dispose() {

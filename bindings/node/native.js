@@ -16,7 +16,7 @@ function load() {
 
 const library = load();
 
-for (const name of ["error", "model", "chat", "module", "values", "embedder", "transcriber"]) koffi.opaque(`pteron_${name}`);
+for (const name of ["error", "model", "chat", "module", "values", "embedder", "transcriber", "sound"]) koffi.opaque(`pteron_${name}`);
 koffi.struct("pteron_value", {
   kind: "int32_t",
   dtype: "int32_t",
@@ -77,6 +77,7 @@ export const native = {
   modelOpen: fallible(
     "pteron_model_open(const char *source, const char *options, pteron_told *progress, void *user, _Out_ pteron_model **model)",
   ),
+  modelSees: library.func("bool pteron_model_sees(pteron_model *model)"),
   modelDispose: quiet("void pteron_model_dispose(pteron_model *model)"),
   generate: fallible(
     "pteron_generate(pteron_model *model, const char *messages, const char *tools, const char *options, " +
@@ -97,6 +98,7 @@ export const native = {
   chatSave: fallible("pteron_chat_save(pteron_chat *chat, const char *path)"),
   chatRestore: fallible("pteron_chat_restore(pteron_chat *chat, const char *path)"),
   chatCacheState: fallible("pteron_chat_cache_state(pteron_chat *chat, _Out_ uint64_t *position, _Out_ uint64_t *capacity)"),
+  chatShow: fallible("pteron_chat_show(pteron_chat *chat, const uint8_t *image, size_t bytes)"),
   chatDispose: quiet("void pteron_chat_dispose(pteron_chat *chat)"),
   embedderOpen: fallible(
     "pteron_embedder_open(const char *source, const char *options, pteron_told *progress, void *user, " +
@@ -112,6 +114,15 @@ export const native = {
     "pteron_transcriber_transcribe(pteron_transcriber *transcriber, const char *path, float *samples, size_t count, " +
       "uint32_t rate, const char *options, pteron_told *found, void *user, _Out_ pteron_text *transcript)",
   ),
+  listen: fallible(
+    "pteron_transcriber_listen(pteron_transcriber *transcriber, pteron_sound *sound, const char *options, pteron_told *found, " +
+      "void *user, _Out_ pteron_text *transcript)",
+  ),
+  leaveOutSilence: fallible("pteron_transcriber_leave_out_silence(pteron_transcriber *transcriber, const char *options)"),
+  transcriberStop: library.func("void pteron_transcriber_stop(pteron_transcriber *transcriber)"),
+  soundNew: fallible("pteron_sound_new(uint32_t rate, _Out_ pteron_sound **sound)"),
+  soundPush: fallible("pteron_sound_push(pteron_sound *sound, const float *samples, size_t count)"),
+  soundFinish: library.func("void pteron_sound_finish(pteron_sound *sound)"),
   transcriberDispose: quiet("void pteron_transcriber_dispose(pteron_transcriber *transcriber)"),
   moduleLoad: fallible("pteron_module_load(const char *path, const char *options, _Out_ pteron_module **module)"),
   moduleMethods: fallible("pteron_module_methods(pteron_module *module, _Out_ pteron_text *json)"),
@@ -127,7 +138,7 @@ export const native = {
 };
 
 const frees = new Map(
-  ["model", "chat", "module", "embedder", "transcriber"].map((kind) => [
+  ["model", "chat", "module", "embedder", "transcriber", "sound"].map((kind) => [
     kind,
     library.func(`void pteron_${kind}_free(pteron_${kind} *object)`),
   ]),

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Embedder, Model, Module, PteronError, Tensor, Transcriber, requirements } from "pteron";
+import { Embedder, LiveSound, Model, Module, PteronError, Tensor, Transcriber, requirements } from "pteron";
 
 /** The kind of error that something gives. */
 async function kind(action) {
@@ -211,9 +211,27 @@ const scenarios = {
       heard: heard.filter((event) => event === "begins" || event === "said"),
       refused: await kind(() => transcriber.transcribe(samples, { listener: () => false })),
       words: await kind(() => transcriber.transcribe(samples, { words: true })),
+      ...(await live(transcriber, samples, rate)),
     };
   },
 };
+
+async function live(transcriber, samples, rate) {
+  const said = new LiveSound(rate);
+  const hearing = transcriber.transcribe(said);
+  const piece = samples.length / 4;
+  for (let at = 0; at < samples.length; at += piece) {
+    said.push(samples.subarray(at, at + piece));
+    await new Promise((wake) => setTimeout(wake, 5));
+  }
+  said.finish();
+  const { text, duration } = await hearing;
+  const silent = transcriber.transcribe(new LiveSound(rate));
+  const again = setInterval(() => transcriber.stop(), 20);
+  const unwanted = await kind(() => silent);
+  clearInterval(again);
+  return { live: `${text} of ${duration} s`, unwanted, late: await kind(() => said.push(samples)) };
+}
 
 for (const { name, given } of JSON.parse(readFileSync(file, "utf8")).scenarios) {
   console.log(JSON.stringify({ name, facts: await scenarios[name](given) }));

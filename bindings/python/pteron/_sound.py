@@ -55,13 +55,14 @@ class Transcriber(Disposed):
 
     def transcribe(
         self,
-        audio: str | os.PathLike[str] | bytes | Iterable[float],
+        audio: str | os.PathLike[str] | bytes | native.LiveSound | Iterable[float],
         *,
         rate: int = 16_000,
         listener: Hearing | None = None,
         **options: Any,
     ) -> native.Transcript:
-        """Writes down what is said in a file, in its bytes, or in samples of one channel between -1 and 1.
+        """Writes down what is said in a file, in its bytes, in samples of one channel between -1 and 1, or in a sound
+        while it is being said: another thread pushes it into a ``LiveSound``.
 
         ``rate`` is that of samples; ``options`` are those of ``TranscribeOptions``.
         """
@@ -69,6 +70,8 @@ class Transcriber(Disposed):
             sound = native.Audio.ENCODED(bytes(audio))
         elif isinstance(audio, (str, os.PathLike)):
             sound = native.Audio.FILE(os.fspath(audio))
+        elif isinstance(audio, native.LiveSound):
+            sound = native.Audio.LIVE(audio)
         else:
             sound = native.Audio.SAMPLES([float(sample) for sample in audio], rate)
         told = None if listener is None else _SoundListener(listener)

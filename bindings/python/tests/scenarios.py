@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy
@@ -225,7 +227,36 @@ def transcription(given, models, home):
             "heard": [name for name in heard if name in ("begins", "said")],
             "refused": kind(lambda: transcriber.transcribe(samples, listener=lambda _: False)),
             "words": kind(lambda: transcriber.transcribe(samples, words=True)),
+            **live(transcriber, samples, given["rate"]),
         }
+
+
+def live(transcriber, samples, rate):
+    said = pteron.LiveSound(rate)
+
+    def speak():
+        piece = len(samples) // 4
+        for at in range(0, len(samples), piece):
+            said.push(samples[at : at + piece])
+            time.sleep(0.005)
+        said.finish()
+
+    microphone = threading.Thread(target=speak)
+    microphone.start()
+    found = transcriber.transcribe(said)
+    microphone.join()
+    heard = threading.Event()
+
+    def stop():
+        while not heard.wait(0.02):
+            transcriber.stop()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    unwanted = kind(lambda: transcriber.transcribe(pteron.LiveSound(rate)))
+    heard.set()
+    stopper.join()
+    return {"live": f"{found.text} of {found.duration:g} s", "unwanted": unwanted, "late": kind(lambda: said.push(samples))}
 
 
 SCENARIOS = {

@@ -1,6 +1,7 @@
 //! What is said in sound: sound in, text with times out.
 
 use crate::error::{PteronError, Result};
+use crate::live::LiveSound;
 use crate::open::{Cancel, OpenOptions, ProgressListener, opening, source};
 use crate::slot::Slot;
 use serde::{Deserialize, Serialize};
@@ -27,14 +28,20 @@ pub enum Audio {
         /// How many make a second.
         rate: u32,
     },
+    /// Sound that is still being said. Where silence is left out, what was said is written down at every pause.
+    Live {
+        /// Where it is pushed in.
+        sound: Arc<LiveSound>,
+    },
 }
 
-impl From<Audio> for pteron::Audio {
-    fn from(audio: Audio) -> pteron::Audio {
-        match audio {
+impl Audio {
+    fn facade(self, cancel: &pteron::Cancel) -> pteron::Audio {
+        match self {
             Audio::File { path } => pteron::Audio::File(PathBuf::from(path)),
             Audio::Encoded { bytes } => pteron::Audio::Encoded(bytes.into()),
             Audio::Samples { samples, rate } => pteron::Audio::Samples { samples, rate },
+            Audio::Live { sound } => sound.heard(cancel),
         }
     }
 }
@@ -55,6 +62,9 @@ pub struct TranscribeOptions {
     /// Whether the times of words are found.
     #[uniffi(default = false)]
     pub words: bool,
+    /// Beginnings of a text that Whisper keeps beside each other; without, 3. One is faster and errs a little more.
+    #[uniffi(default = None)]
+    pub beams: Option<u32>,
     /// A question about what is said, for models that answer.
     #[uniffi(default = None)]
     pub ask: Option<String>,
@@ -69,6 +79,9 @@ impl TranscribeOptions {
         }
         if let Some(prompt) = self.prompt {
             options = options.prompt(prompt);
+        }
+        if let Some(beams) = self.beams {
+            options = options.beams(beams as usize);
         }
         match self.ask {
             Some(question) => options.ask(question),
@@ -221,6 +234,7 @@ impl Transcriber {
         *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = cancel.clone();
         let options = options.unwrap_or_default().facade(&cancel);
         let mut failure = None;
+        let audio = audio.facade(&cancel);
         let transcript = transcriber.transcribe(audio, &options, |event| {
             if self.slot.is_unwanted() {
                 cancel.cancel();

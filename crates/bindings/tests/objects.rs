@@ -4,8 +4,8 @@
 
 use pteron_bindings::{
     AnswerStream, Audio, Cancel, Chat, ChatOptions, DType, Embedder, Event, FinishReason, GenerateOptions,
-    Heard, Keeper, Message, Model, Module, OpenOptions, PieceListener, ProgressListener, PteronError,
-    SoundListener, Tensor, TranscribeOptions, Transcriber, Value, requirements,
+    Heard, Keeper, LiveSound, Message, Model, Module, OpenOptions, PieceListener, ProgressListener,
+    PteronError, SoundListener, Tensor, TranscribeOptions, Transcriber, Value, requirements,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -383,12 +383,17 @@ impl SoundListener for Hears {
     }
 }
 
-#[test]
-fn transcribers_write_down_what_is_said_until_a_listener_refuses() {
+fn transcriber() -> (TempDir, Arc<Transcriber>) {
     let folder = tempfile::tempdir().unwrap();
     let path = text(pteron::tiny::hearing(folder.path()).unwrap());
     let options = OpenOptions { home: Some(text(folder.path().join("home"))), ..OpenOptions::default() };
     let transcriber = Transcriber::open(path, Some(options), None, None).unwrap();
+    (folder, transcriber)
+}
+
+#[test]
+fn transcribers_write_down_what_is_said_until_a_listener_refuses() {
+    let (_folder, transcriber) = transcriber();
     let sound = || Audio::Samples { samples: vec![0.1; 16_000], rate: 16_000 };
     let hears = Arc::new(Hears(AtomicUsize::new(0), AtomicBool::new(true)));
     let transcript = transcriber.transcribe(sound(), None, Some(hears.clone())).unwrap();
@@ -399,6 +404,46 @@ fn transcribers_write_down_what_is_said_until_a_listener_refuses() {
     let words = TranscribeOptions { words: true, ..TranscribeOptions::default() };
     let refused = transcriber.transcribe(sound(), Some(words), None).map(drop);
     assert!(matches!(refused, Err(PteronError::Unsupported { .. })));
+}
+
+#[test]
+fn live_sound_is_heard_while_it_is_said_until_it_ends_or_nobody_wants_it() {
+    let (_folder, transcriber) = transcriber();
+    let live = |sound: &Arc<LiveSound>| Audio::Live { sound: sound.clone() };
+    let sound = LiveSound::new(16_000).unwrap();
+    let said = sound.clone();
+    let microphone = thread::spawn(move || {
+        for _ in 0..10 {
+            said.push(vec![0.1; 1600]).unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+        said.finish();
+    });
+    let transcript = transcriber.transcribe(live(&sound), None, None).unwrap();
+    microphone.join().unwrap();
+    assert_eq!((transcript.text.as_str(), transcript.duration), ("A", 1.0));
+    assert!(matches!(sound.push(vec![0.1]), Err(PteronError::Invalid { .. })), "it is finished");
+    assert!(matches!(LiveSound::new(0), Err(PteronError::Invalid { .. })));
+
+    // Nobody hears it: ten minutes wait, and no more.
+    let unheard = LiveSound::new(8000).unwrap();
+    let minute = || vec![0.0; 60 * 8000];
+    assert!((0..10).all(|_| unheard.push(minute()).is_ok()));
+    assert!(matches!(unheard.push(vec![0.0]), Err(PteronError::Invalid { .. })));
+
+    // Nothing is said, and whoever waits for it is told to stop.
+    let silent = LiveSound::new(16_000).unwrap();
+    let ends: [fn(&Transcriber); 2] = [Transcriber::stop, Transcriber::dispose];
+    for end in ends {
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| transcriber.transcribe(live(&silent), None, None).map(drop));
+            while !waiting.is_finished() {
+                thread::sleep(Duration::from_millis(20));
+                end(&transcriber);
+            }
+            assert_eq!(waiting.join().unwrap(), Err(PteronError::Cancelled));
+        });
+    }
 }
 
 #[test]

@@ -64,6 +64,8 @@ pteron_status pteron_requirements(const char *source, const char *options, char 
 /* Opens a program, a GGUF file or a checkpoint folder by its path, or a model by its name. */
 pteron_status pteron_model_open(const char *source, const char *options, pteron_progress progress, void *user,
                                 pteron_model **model, pteron_error **error);
+/* Whether it sees images. */
+bool pteron_model_sees(pteron_model *model);
 /* Cancels what is being said with it, waits for that, and disposes of its chats too. */
 void pteron_model_dispose(pteron_model *model);
 void pteron_model_free(pteron_model *model);
@@ -93,11 +95,14 @@ pteron_status pteron_chat_save(pteron_chat *chat, const char *path, pteron_error
 pteron_status pteron_chat_restore(pteron_chat *chat, const char *path, pteron_error **error);
 /* Tokens that the caches hold, and can hold; 0 where nothing says it. */
 pteron_status pteron_chat_cache_state(pteron_chat *chat, uint64_t *position, uint64_t *capacity, pteron_error **error);
+/* Shows the model an image, PNG or JPEG, with the next question. */
+pteron_status pteron_chat_show(pteron_chat *chat, const void *image, size_t bytes, pteron_error **error);
 void pteron_chat_dispose(pteron_chat *chat);
 void pteron_chat_free(pteron_chat *chat);
 
 typedef struct pteron_embedder pteron_embedder;
 typedef struct pteron_transcriber pteron_transcriber;
+typedef struct pteron_sound pteron_sound;
 
 /* Opens an encoder. */
 pteron_status pteron_embedder_open(const char *source, const char *options, pteron_progress progress, void *user,
@@ -118,6 +123,20 @@ pteron_status pteron_transcriber_open(const char *source, const char *options, p
 pteron_status pteron_transcriber_transcribe(pteron_transcriber *transcriber, const char *path, const float *samples, size_t count,
                                             uint32_t rate, const char *options, pteron_found found, void *user,
                                             char **transcript, pteron_error **error);
+/* Leaves silence out from now on, by a small network that is fetched once. */
+pteron_status pteron_transcriber_leave_out_silence(pteron_transcriber *transcriber, const char *options, pteron_error **error);
+/* Ends the transcription that is under way, from any thread. */
+void pteron_transcriber_stop(pteron_transcriber *transcriber);
+
+/* Sound that is still being said, of one channel, as a microphone gives it. It is pushed in on one thread, without waiting, and
+ * written down on another, which waits for it until it is finished: at every pause where silence is left out. Ten minutes that
+ * nobody has heard are kept, and no more. */
+pteron_status pteron_sound_new(uint32_t rate, pteron_sound **sound, pteron_error **error);
+pteron_status pteron_sound_push(pteron_sound *sound, const float *samples, size_t count, pteron_error **error);
+void pteron_sound_finish(pteron_sound *sound);
+void pteron_sound_free(pteron_sound *sound);
+pteron_status pteron_transcriber_listen(pteron_transcriber *transcriber, pteron_sound *sound, const char *options,
+                                        pteron_found found, void *user, char **transcript, pteron_error **error);
 void pteron_transcriber_dispose(pteron_transcriber *transcriber);
 void pteron_transcriber_free(pteron_transcriber *transcriber);
 

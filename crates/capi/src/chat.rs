@@ -2,7 +2,7 @@
 
 use crate::model::{Piece, listener, pteron_model};
 use crate::status::{Status, call, pteron_error};
-use crate::text::{free, give_json, json, object, place, text};
+use crate::text::{elements, free, give_json, json, object, place, text};
 use pteron_bindings::Chat;
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
@@ -131,6 +131,24 @@ pub extern "C" fn pteron_chat_restore(
     error: *mut *mut pteron_error,
 ) -> Status {
     call(error, || object(chat)?.0.restore(text("path", path)?.to_owned()).map(drop))
+}
+
+/// Shows the model an image with the next question.
+///
+/// # Safety
+/// There are so many bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pteron_chat_show(
+    chat: *mut pteron_chat,
+    image: *const c_void,
+    bytes: usize,
+    error: *mut *mut pteron_error,
+) -> Status {
+    call(error, || {
+        // SAFETY: as the caller promises.
+        let image = unsafe { elements("the image", image.cast::<u8>(), bytes as u64) }?;
+        object(chat)?.0.show(image.to_vec())
+    })
 }
 
 /// Tokens that the caches hold, and can hold.

@@ -87,6 +87,12 @@ pub extern "C" fn pteron_model_open(
     })
 }
 
+/// Whether it sees images.
+#[unsafe(no_mangle)]
+pub extern "C" fn pteron_model_sees(model: *mut pteron_model) -> bool {
+    object(model).and_then(|model| model.0.sees()).unwrap_or(false)
+}
+
 /// Cancels what is being said with it, waits for that, and disposes of its chats too.
 #[unsafe(no_mangle)]
 pub extern "C" fn pteron_model_dispose(model: *mut pteron_model) {

@@ -74,6 +74,28 @@ pub(crate) fn object<'o, T>(object: *const T) -> Result<&'o T, PteronError> {
     unsafe { object.as_ref() }.ok_or_else(|| invalid("the object is NULL"))
 }
 
+/// Numbers of the caller.
+///
+/// # Safety
+/// Where the pointer is neither NULL nor between two of them, there are so many, and they last for the call.
+pub(crate) unsafe fn elements<'e, T: Copy>(
+    what: &str,
+    data: *const T,
+    count: u64,
+) -> Result<&'e [T], PteronError> {
+    let fits = |count: &usize| *count <= isize::MAX as usize / size_of::<T>();
+    let count = usize::try_from(count).ok().filter(fits);
+    let count = count.ok_or_else(|| invalid(&format!("{what}: more elements than memory has")))?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if data.is_null() || !data.is_aligned() {
+        return Err(invalid(&format!("{what}: a pointer that is NULL, or between two numbers")));
+    }
+    // SAFETY: not NULL, aligned, of a size that memory has, and there as the caller promises.
+    Ok(unsafe { std::slice::from_raw_parts(data, count) })
+}
+
 /// Drops what was given out.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Arguments and results: what C points to becomes tensors, and tensors what C can look at.
 
-use crate::text::invalid;
+use crate::text::{elements, invalid};
 use pteron_bindings::{DType, PteronError, Tensor, Value};
 use std::ffi::c_void;
 use std::ptr::null;
@@ -69,27 +69,13 @@ pub(crate) unsafe fn read(value: &pteron_value) -> Result<Value, PteronError> {
                 return Err(invalid("a tensor has too many dims"));
             }
             // SAFETY: as the caller promises.
-            let shape = unsafe { slice(value.shape, value.rank) }?.to_vec();
+            let shape = unsafe { elements("a shape", value.shape, value.rank) }?.to_vec();
             // SAFETY: as the caller promises.
-            let bytes = unsafe { slice(value.data.cast::<u8>(), value.bytes) }?.to_vec();
+            let bytes = unsafe { elements("a tensor", value.data.cast::<u8>(), value.bytes) }?.to_vec();
             Value::Tensor { tensor: Tensor::new(*dtype, shape, bytes)? }
         }
         _ => return Err(invalid("there is no such kind of value")),
     })
-}
-
-unsafe fn slice<'s, T>(data: *const T, count: u64) -> Result<&'s [T], PteronError> {
-    let count = usize::try_from(count).ok().filter(|count| count.checked_mul(size_of::<T>()).is_some());
-    let count = count.filter(|count| count * size_of::<T>() <= isize::MAX as usize);
-    let count = count.ok_or_else(|| invalid("more elements than memory has"))?;
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if data.is_null() || !data.is_aligned() {
-        return Err(invalid("a tensor points to NULL, or between two numbers"));
-    }
-    // SAFETY: not NULL, aligned, of a size that memory has, and there as the caller promises.
-    Ok(unsafe { std::slice::from_raw_parts(data, count) })
 }
 
 /// Results of a run, and their shapes.

@@ -264,3 +264,49 @@ fn a_callback_ends_an_answer_and_disposal_a_chat() {
         pteron_model_free(model);
     }
 }
+
+#[test]
+fn live_sound_of_c_is_heard_until_it_is_finished() {
+    let place = tempfile::tempdir().unwrap();
+    let path = text(pteron::tiny::hearing(place.path()).unwrap().to_str().unwrap());
+    let options = text(&format!("{{\"home\": \"{}\"}}", place.path().join("home").display()));
+    let (mut transcriber, mut sound, mut transcript) = (null_mut(), null_mut(), null_mut());
+    let status = pteron_transcriber_open(
+        path.as_ptr(),
+        options.as_ptr(),
+        None,
+        null_mut(),
+        &mut transcriber,
+        null_mut(),
+    );
+    assert_eq!(status, Status::Ok);
+    assert_eq!(pteron_sound_new(0, &mut sound, null_mut()), Status::Invalid);
+    assert_eq!(pteron_sound_new(16_000, &mut sound, null_mut()), Status::Ok);
+    // SAFETY: there are so many samples, or none is looked at.
+    let push = |samples: *const f32, count| unsafe { pteron_sound_push(sound, samples, count, null_mut()) };
+    let samples = [0.1f32; 4000];
+    assert_eq!(push(null(), 1), Status::Invalid);
+    assert_eq!(push(samples.as_ptr(), usize::MAX), Status::Invalid);
+    assert!((0..4).all(|_| push(samples.as_ptr(), samples.len()) == Status::Ok));
+    pteron_sound_finish(sound);
+    assert_eq!(push(samples.as_ptr(), 1), Status::Invalid);
+    let listened = pteron_transcriber_listen(
+        transcriber,
+        sound,
+        c"{\"beams\": 1}".as_ptr(),
+        None,
+        null_mut(),
+        &mut transcript,
+        null_mut(),
+    );
+    assert_eq!(listened, Status::Ok);
+    // SAFETY: the call has given it.
+    let said = unsafe { CStr::from_ptr(transcript) }.to_str().unwrap();
+    assert!(said.contains("\"text\":\"A\"") && said.contains("\"duration\":1.0"), "{said}");
+    // SAFETY: they came from calls, and are given back once.
+    unsafe {
+        pteron_text_free(transcript);
+        pteron_sound_free(sound);
+        pteron_transcriber_free(transcriber);
+    }
+}

@@ -138,7 +138,7 @@ DENSE = [
     ),
     ("cohere", "cohere", base(logit_scale=0.5, use_qk_norm=True), {"logit_scale": 1.0}),
     ("cohere-plain", "cohere", base(**ONE, attention_bias=True, tie_word_embeddings=False), {}),
-    ("cohere2", "cohere2", base(layer_types=KINDS, sliding_window=7, logit_scale=0.5), {"sliding_window": 40}),
+    ("cohere2", "cohere2", base(**WIDE, layer_types=KINDS, sliding_window=7, logit_scale=0.5), {"sliding_window": 40}),
     ("stablelm", "stablelm", base(use_qkv_bias=True, partial_rotary_factor=0.5), {"partial_rotary_factor": 1.0}),
     ("stablelm-parallel", "stablelm", base(**ONE, use_parallel_residual=True, qk_layernorm=True), {}),
     ("starcoder2", "starcoder2", base(sliding_window=7), {"sliding_window": None}),
@@ -214,7 +214,7 @@ SPARSE = [
         {"sliding_window": 40, "swiglu_limit": 7.0},
     ),
     ("gpt_oss-mxfp4", "gpt_oss", base(**WIDE, **EXPERTS, sliding_window=7, layer_types=KINDS), {}),
-    ("deepseek_v2", "deepseek_v2", base(**MLA, topk_method="greedy", routed_scaling_factor=1.5), {"routed_scaling_factor": 1.0}),
+    ("deepseek_v2", "deepseek_v2", base(**MLA, topk_method="greedy", routed_scaling_factor=1.5, mlp_bias=True), {"routed_scaling_factor": 1.0}),
     (
         "deepseek_v2-groups",
         "deepseek_v2",
@@ -280,7 +280,7 @@ HYBRID = [
     ),
     ("mamba2-tied", "mamba2", {**MAMBA, **ONE, "num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 8, "chunk_size": 8, "use_conv_bias": False, "tie_word_embeddings": True}, {}),
     ("mamba", "mamba", {**MAMBA, "state_size": 8, "expand": 2, "time_step_rank": 32, "use_bias": True}, {}),
-    ("falcon_mamba", "falcon_mamba", {**MAMBA, "state_size": 8, "time_step_rank": 32, "mixer_rms_eps": 0.3}, {"mixer_rms_eps": 1e-6}),
+    ("falcon_mamba", "falcon_mamba", {**MAMBA, "expand": 4, "intermediate_size": 96, "state_size": 8, "time_step_rank": 32, "mixer_rms_eps": 0.3}, {"mixer_rms_eps": 1e-6}),
     (
         "jamba",
         "jamba",
@@ -341,7 +341,7 @@ HYBRID = [
     (
         "qwen3_next",
         "qwen3_next",
-        base(**DELTA, **QWEN_EXPERTS, shared_expert_intermediate_size=32, partial_rotary_factor=0.5, mlp_only_layers=[1]),
+        base(**DELTA, **QWEN_EXPERTS, shared_expert_intermediate_size=32, partial_rotary_factor=0.5, mlp_only_layers=[1], hidden_act="gelu"),
         {"partial_rotary_factor": 1.0, "norm_topk_prob": False},
     ),
     ("qwen3_5", "qwen3_5_text", base(**DELTA, partial_rotary_factor=0.5, attention_bias=True, tie_word_embeddings=True), {"partial_rotary_factor": 1.0}),

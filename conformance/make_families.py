@@ -51,6 +51,13 @@ def made(model_type, settings):
     return AutoModelForCausalLM.from_config(config, attn_implementation=attention(model_type)).float().eval()
 
 
+def check_norms(model):
+    """Transformers before 5.23 norms all groups of a state space as one, where models are trained with a norm for each."""
+    for module in model.modules():
+        if type(module).__name__ in ("MambaRMSNormGated", "BambaRMSNormGated", "GraniteMoeHybridRMSNormGated"):
+            assert hasattr(module, "group_size"), "needs transformers 5.23"
+
+
 def fill(model, seed):
     """Weights with which no part of the network is idle: soft attention, uneven norms, routers that disagree."""
     with torch.no_grad():
@@ -113,6 +120,7 @@ def build(case, out, seed):
     folder = work / "checkpoint"
     folder.mkdir(parents=True)
     model = made(model_type, settings)
+    check_norms(model)
     fill(model, seed)
     model.to(torch.bfloat16).save_pretrained(folder)
     model, info = AutoModelForCausalLM.from_pretrained(

@@ -425,7 +425,9 @@ pub fn attention(
         Keys::Shared(seen) => seen,
         Keys::Own | Keys::AsValues => spec.keys_and_values(net, x)?,
     };
-    let factor = spec.rope.map_or(1.0, Rope::score_factor);
+    // Norms behind the rope take its factor away again.
+    let is_normed = spec.heads.norms.is_some_and(|norms| norms.after_rope);
+    let factor = spec.rope.filter(|_| !is_normed).map_or(1.0, Rope::score_factor);
     let attended = seen.attend(net, spec.name, &spec.heads, q, spec.heads.scale * factor)?;
     let width = spec.heads.heads * spec.heads.head_dim;
     let attended = joined(net, attended, width)?;

@@ -8,7 +8,7 @@ use pteron_tensor::DType;
 use super::conv::{CausalConv, features};
 use super::experts::deciding;
 use super::ssm::{fading, positive_steps};
-use super::{projected, unweighted_norm};
+use super::{Activation, projected, unweighted_norm};
 use crate::net::{literal, value};
 use crate::{ModelError, Net};
 
@@ -25,6 +25,8 @@ pub struct Delta {
     pub value_dim: usize,
     /// Tokens that the convolution before sees.
     pub taps: usize,
+    /// What the convolution's results go through.
+    pub activation: Activation,
     /// What the norm of what comes out adds to the mean square.
     pub eps: f32,
 }
@@ -51,7 +53,7 @@ pub fn delta_rule(
     let mixed = net.op(Op::Concatenate { tensors: all, axis: 2 })?;
     let conv = CausalConv { features: 2 * keys + values, taps: of.taps, bias: false };
     let mixed = conv.apply(net, mixed, &format!("{name}.conv1d"))?;
-    let mixed = net.op(Op::Silu { x: mixed })?;
+    let mixed = of.activation.apply(net, mixed)?;
     let mixed = net.cast(mixed, DType::F32)?;
 
     let queries = features(net, mixed, 0, keys)?;

@@ -89,6 +89,8 @@ pub struct Shared {
     pub inner: usize,
     /// Whether it has a gate of one number.
     pub gated: bool,
+    /// Whether its matrices have biases.
+    pub biases: bool,
 }
 
 /// What experts make of `x`, `[1, T, hidden]`. Their weights are called `experts.gate_proj`, `experts.up_proj` and
@@ -186,7 +188,7 @@ fn shared_expert(
     activation: Activation,
     shared: Shared,
 ) -> Result<ValueId, ModelError> {
-    let kind = MlpKind::gated(shared.inner, activation);
+    let kind = MlpKind { biases: shared.biases, ..MlpKind::gated(shared.inner, activation) };
     let out = mlp(net, x, &Mlp { name: &format!("{name}.shared_expert"), hidden, kind })?;
     if !shared.gated {
         return Ok(out);

@@ -91,13 +91,23 @@ pub(super) fn bigcode(config: &Config, decoder: &mut Decoder) -> Finished {
 /// Layers by turns, of which some see a window; scores without a scale.
 pub(super) fn gpt_neo(config: &Config, decoder: &mut Decoder) -> Finished {
     learned_positions(decoder, 0);
-    let wrong = || ConfigError("`attention_types` is no list of kinds with how often they come".into());
-    let mut locals = Vec::new();
     let layers = decoder.layers.len();
-    match config.get("attention_types") {
+    let wrong = || ConfigError("`attention_types` is no list of kinds with how often they come".into());
+    let is_local = |kind: &Value| match kind.as_str() {
+        Some("global") => Ok(false),
+        Some("local") => Ok(true),
+        _ => Err(wrong()),
+    };
+    let mut locals = Vec::new();
+    // What is listed layer by layer counts, then the short form.
+    match (config.get("attention_layers"), config.get("attention_types")) {
+        (Some(list), _) => {
+            let kinds = list.as_array().ok_or_else(wrong)?;
+            locals = kinds.iter().map(is_local).collect::<Result<_, _>>()?;
+        }
         // Twelve times a global one and a local one.
-        None => locals.extend((0..24).map(|layer| layer % 2 == 1)),
-        Some(list) => {
+        (None, None) => locals.extend((0..24).map(|layer| layer % 2 == 1)),
+        (None, Some(list)) => {
             for item in list.as_array().ok_or_else(wrong)? {
                 let kinds = item.get(0).and_then(Value::as_array).ok_or_else(wrong)?;
                 let times = item.get(1).and_then(Value::as_u64).ok_or_else(wrong)? as usize;
@@ -105,11 +115,7 @@ pub(super) fn gpt_neo(config: &Config, decoder: &mut Decoder) -> Finished {
                     return Err(ConfigError(format!("`attention_types` does not name {layers} layers")));
                 }
                 for kind in std::iter::repeat_n(kinds, times).flatten() {
-                    locals.push(match kind.as_str() {
-                        Some("global") => false,
-                        Some("local") => true,
-                        _ => return Err(wrong()),
-                    });
+                    locals.push(is_local(kind)?);
                 }
             }
         }

@@ -180,7 +180,7 @@ fn ssm(config: &Config, keys: &SsmKeys, inner: Option<usize>, eps: f32) -> Resul
         conv_bias: config.flag(keys.conv_bias, true)?,
         activation: config.activation(keys.activation, Activation::Silu)?,
         biases: (bias, bias),
-        norm: Some(GatedNorm { eps, groups: 1, before_gate: false }),
+        norm: Some(GatedNorm { eps, groups, before_gate: false }),
         least_step: 0.0,
         factor: 1.0,
         factors: [1.0; 5],
@@ -216,9 +216,11 @@ pub(super) fn mamba2(config: &Config, decoder: &mut Decoder) -> Finished {
 
 fn selective(config: &Config, decoder: &Decoder, jamba: bool) -> Result<Selective, ConfigError> {
     let key = |mamba: &'static str, of_jamba: &'static str| if jamba { of_jamba } else { mamba };
+    let expanded = config.size(key("expand", "mamba_expand"), Some(2))?.saturating_mul(decoder.hidden_size);
+    let inner = if jamba { expanded } else { config.size("intermediate_size", Some(expanded))? };
     let rank = auto(config, key("time_step_rank", "mamba_dt_rank"), decoder.hidden_size.div_ceil(16))?;
     Ok(Selective {
-        inner: config.size(key("expand", "mamba_expand"), Some(2))? * decoder.hidden_size,
+        inner,
         state: config.size(key("state_size", "mamba_d_state"), Some(16))?,
         rank,
         taps: taps(config, key("conv_kernel", "mamba_d_conv"), 4)?,
@@ -299,7 +301,11 @@ pub(super) fn granite_hybrid(config: &Config, decoder: &mut Decoder) -> Finished
     }
     let router = Router { scoring: Scoring::SoftmaxOfChosen, ..sparse::SOFTMAX };
     let of = sparse::experts(config, (&["num_local_experts"], 8), 2, inner, activation, router)?;
-    give(decoder, Experts { shared: Some(Shared { inner: shared, gated: false }), ..of }, |_| true);
+    give(
+        decoder,
+        Experts { shared: Some(Shared { inner: shared, gated: false, biases: false }), ..of },
+        |_| true,
+    );
     Ok(())
 }
 
@@ -343,9 +349,6 @@ pub(super) fn falcon_h1(config: &Config, decoder: &mut Decoder) -> Finished {
         factors: factors(config, "ssm_multipliers")?,
         ..of
     };
-    if !of.inner().is_multiple_of(of.groups) {
-        return Err(ConfigError(format!("{} features in {} groups", of.inner(), of.groups)));
-    }
     let [of_gate, of_down] = factors(config, "mlp_multipliers")?;
     let beside = |heads| {
         Ok::<_, ConfigError>(Beside {
@@ -374,8 +377,7 @@ pub(super) fn nemotron_h(config: &Config, decoder: &mut Decoder) -> Finished {
     config.refuse("sliding_window")?;
     config.refuse("use_bias")?;
     let of = ssm(config, &NEMOTRON, None, decoder.eps)?;
-    let norm = GatedNorm { eps: decoder.eps, groups: of.groups, before_gate: false };
-    let of = Ssm { norm: Some(norm), least_step: config.number("time_step_min", 0.001)?, ..of };
+    let of = Ssm { least_step: config.number("time_step_min", 0.001)?, ..of };
     let key = ["layers_block_type", "layer_types"].into_iter().find(|key| config.get(key).is_some());
     let listed = key.and_then(|key| config.get(key)).and_then(Value::as_array).map(Vec::len);
     let pattern = config.get("hybrid_override_pattern").and_then(Value::as_str).unwrap_or_default();
@@ -420,6 +422,7 @@ fn delta_layers(config: &Config, decoder: &mut Decoder) -> Finished {
         key_dim: config.size("linear_key_head_dim", Some(128))?,
         value_dim: config.size("linear_value_head_dim", Some(128))?,
         taps: taps(config, "linear_conv_kernel_dim", 4)?,
+        activation: config.activation("hidden_act", Activation::Silu)?,
         eps: decoder.eps,
     };
     let Delta { key_heads, value_heads, key_dim, .. } = delta;
@@ -445,7 +448,7 @@ fn delta_experts(config: &Config, decoder: &mut Decoder, usual: [usize; 4]) -> F
     let shared = config.size("shared_expert_intermediate_size", Some(shared))?;
     let router = sparse::qwen_router(config, true)?;
     let of = sparse::experts(config, (&["num_experts"], count), chosen, inner, activation, router)?;
-    let of = Experts { shared: Some(Shared { inner: shared, gated: true }), ..of };
+    let of = Experts { shared: Some(Shared { inner: shared, gated: true, biases: false }), ..of };
     let has = sparse::sparse_layers(config, decoder.layers.len())?;
     give(decoder, of, |number| has[number]);
     Ok(())

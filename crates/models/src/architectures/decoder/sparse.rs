@@ -144,7 +144,7 @@ pub(super) fn qwen2_moe(config: &Config, decoder: &mut Decoder) -> Finished {
     let inner = config.size("moe_intermediate_size", Some(1408))?;
     let of = experts(config, (&["num_experts"], 60), 4, inner, activation, qwen_router(config, false)?)?;
     let shared = config.size("shared_expert_intermediate_size", Some(5632))?;
-    let of = Experts { shared: Some(Shared { inner: shared, gated: true }), ..of };
+    let of = Experts { shared: Some(Shared { inner: shared, gated: true, biases: false }), ..of };
     let has = sparse_layers(config, decoder.layers.len())?;
     give(decoder, of, |number| has[number]);
     Ok(())
@@ -253,7 +253,7 @@ fn latent(config: &Config, decoder: &mut Decoder, q_rank: Option<usize>, interle
 
 fn shared(config: &Config, usual: usize, inner: usize) -> Result<Option<Shared>, ConfigError> {
     let count = config.count("n_shared_experts", usual)?;
-    Ok((count > 0).then_some(Shared { inner: inner * count, gated: false }))
+    Ok((count > 0).then_some(Shared { inner: inner * count, gated: false, biases: false }))
 }
 
 pub(super) fn deepseek_v2(config: &Config, decoder: &mut Decoder) -> Finished {
@@ -277,7 +277,9 @@ pub(super) fn deepseek_v2(config: &Config, decoder: &mut Decoder) -> Finished {
         return Err(ConfigError("`num_experts_per_tok` is missing".into()));
     }
     let of = experts(config, (&["n_routed_experts", "num_experts"], 64), 1, inner, activation, router)?;
-    let of = Experts { shared: shared(config, 2, inner)?, ..of };
+    let biases = config.flag("mlp_bias", false)?;
+    let shared = shared(config, 2, inner)?.map(|shared| Shared { biases, ..shared });
+    let of = Experts { shared, ..of };
     let first = config.count("first_k_dense_replace", 0)?;
     give(decoder, of, |number| number >= first);
     Ok(())
@@ -331,7 +333,8 @@ pub(super) fn llama4(config: &Config, decoder: &mut Decoder) -> Finished {
     let (inner, activation) = dense(decoder);
     let router = Router { scoring: Scoring::SigmoidOfChosen, ..SOFTMAX };
     let of = experts(config, (&["num_local_experts"], 16), 1, inner, activation, router)?;
-    let of = Experts { weighs_inputs: true, shared: Some(Shared { inner, gated: false }), ..of };
+    let of =
+        Experts { weighs_inputs: true, shared: Some(Shared { inner, gated: false, biases: false }), ..of };
     let wide = config.size("intermediate_size_mlp", Some(16_384))?;
     let step = config.size("interleave_moe_layer_step", Some(1))?;
     let sparse = listed(config, "moe_layers")?;

@@ -329,7 +329,7 @@ pub(super) const COHERE: Row = Row {
 
 pub(super) const COHERE2: Row = Row {
     names: &["cohere2", "Cohere2ForCausalLM"],
-    sizes: Sizes { head_dim: HeadDim::Shared, ..COHERE.sizes },
+    sizes: COHERE.sizes,
     head_norms: None,
     rope: RopeRow::interleaved(10_000.0),
     still: Still::Full,

@@ -200,7 +200,7 @@ pub(super) const RECURRENT_GEMMA: Row = Row {
         layers: 26,
         heads: 10,
         kv_heads: None,
-        head_dim: HeadDim::Shared,
+        head_dim: HeadDim::Said,
         context: 8192,
         ..GEMMA.sizes
     },

@@ -86,6 +86,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    pteron_cpu::map_large_blocks();
     let mut out = Output::stdout();
     let given: Vec<_> = std::env::args_os().collect();
     let (arguments, tone) = match usage::parse::<Arguments>(&given, &mut out) {

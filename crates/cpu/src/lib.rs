@@ -30,6 +30,7 @@ mod workspace;
 
 pub use pteron_kernels::path::{Path, PathError};
 pub use pteron_plan::RunMemory;
+pub use residence::map_large_blocks;
 
 use loaded::LoadedCpu;
 use pteron_ir::{Op, Ssa, TypeSource};

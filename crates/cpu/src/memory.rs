@@ -38,14 +38,7 @@ impl Memory {
     /// # Panics
     /// As [`Memory::zeroed`].
     pub(crate) fn try_zeroed(len: usize) -> Option<Memory> {
-        if len == 0 {
-            return Some(Memory { data: NonNull::<u64>::dangling().cast(), len });
-        }
-        // SAFETY: the size is not zero.
-        let data = NonNull::new(unsafe { alloc(Memory::layout(len)) })?;
-        if len >= HUGE_PAGE {
-            prefer_huge_pages(data.as_ptr(), len);
-        }
+        let data = Memory::allocate(len)?;
         // SAFETY: `len` bytes of our own, of which nobody else knows.
         unsafe { data.as_ptr().write_bytes(0, len) };
         Some(Memory { data, len })
@@ -53,9 +46,24 @@ impl Memory {
 
     /// A copy of `bytes`.
     pub(crate) fn copy_of(bytes: &[u8]) -> Memory {
-        let mut memory = Memory::zeroed(bytes.len());
-        memory.bytes_mut().copy_from_slice(bytes);
-        memory
+        let len = bytes.len();
+        let data = Memory::allocate(len).unwrap_or_else(|| handle_alloc_error(Memory::layout(len)));
+        // SAFETY: `len` bytes of our own, of which nobody else knows, and as many to read.
+        unsafe { data.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        Memory { data, len }
+    }
+
+    /// `len` bytes that nobody has set yet.
+    fn allocate(len: usize) -> Option<NonNull<u8>> {
+        if len == 0 {
+            return Some(NonNull::<u64>::dangling().cast());
+        }
+        // SAFETY: the size is not zero.
+        let data = NonNull::new(unsafe { alloc(Memory::layout(len)) })?;
+        if len >= HUGE_PAGE {
+            prefer_huge_pages(data.as_ptr(), len);
+        }
+        Some(data)
     }
 
     /// The region itself, where nobody else holds it; else a copy of it in its place.

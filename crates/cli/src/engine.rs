@@ -134,6 +134,7 @@ impl Engine {
             many_sessions: self.many_sessions,
             untrusted: matches!(self.limits, Profile::Untrusted),
             mlx,
+            kept_kernels: crate::home::kept_kernels(),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Embedder {
     /// As [`Model::open`](crate::Model::open).
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Embedder> {
         let source = source.into();
-        let runtime = options.engine.options(Precision::Fast)?;
+        let runtime = options.runtime_with(Precision::Fast)?;
         // Vectors are compared with those of others: nothing is rounded unless the model is published so.
         located::opened(&source, ExportAs::VECTORS, &options, &runtime, |found| {
             opened(found, &options, &runtime).map_err(Trouble::any)

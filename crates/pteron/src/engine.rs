@@ -8,6 +8,7 @@ use pteron_cpu::{Cpu, Path, RunMemory};
 use pteron_format::Limits;
 use pteron_runtime::registry::backend_name;
 use pteron_runtime::{Options, Placement, Precision};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Files beyond this stay mapped unless somebody says otherwise: the copy of larger ones keeps people waiting for the
@@ -38,6 +39,8 @@ pub struct Engine {
     pub untrusted: bool,
     /// Where MLX is found, and how it is used.
     pub mlx: MlxSettings,
+    /// Folder in which kernels that a GPU's driver has compiled stay from one process to the next.
+    pub kept_kernels: Option<PathBuf>,
 }
 
 impl Engine {
@@ -59,7 +62,7 @@ impl Engine {
         options.registry.add(Arc::new(self.cpu()?));
         let named = self.backend.as_deref().map(backend_name);
         mlx::add(&mut options.registry, named, &self.mlx)
-            .and_then(|()| vulkan::add(&mut options.registry, named))
+            .and_then(|()| vulkan::add(&mut options.registry, named, self.kept_kernels.as_deref()))
             .map_err(|problem| Error::Unsupported(Reason::new(problem).by(Lack::Backend)))?;
         options.precision = self.precision.unwrap_or(precision);
         options.batch_invariant = self.batch_invariant;

@@ -21,6 +21,11 @@ pub struct Home {
 }
 
 impl Home {
+    /// Where in the folder of models stays what drivers of GPUs have compiled.
+    pub fn kernels(models: &Path) -> PathBuf {
+        models.join("kernels")
+    }
+
     /// Models in one folder, settings in another.
     pub fn open(models: &Path, settings: &Path, network: Network) -> Result<Home> {
         let settings = settings.join(SETTINGS_FILE);

@@ -57,7 +57,7 @@ impl Model {
     /// When there is no such model, or it cannot be fetched, converted, loaded or talked to; [`Error::Cancelled`] where
     /// [`OpenOptions::cancel`] was used.
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Model> {
-        let runtime = options.engine.options(Precision::Fast)?;
+        let runtime = options.runtime_with(Precision::Fast)?;
         located::opened(&source.into(), ExportAs::TEXT, &options, &runtime, |found| {
             load(found, &options, &runtime)
         })

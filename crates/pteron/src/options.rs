@@ -180,7 +180,17 @@ impl OpenOptions {
     /// # Errors
     /// When there is no such backend here.
     pub fn runtime(&self) -> Result<Options> {
-        self.engine.options(Precision::Exact)
+        self.runtime_with(Precision::Exact)
+    }
+
+    /// As [`OpenOptions::runtime`]; `precision` is taken where none is chosen.
+    pub(crate) fn runtime_with(&self, precision: Precision) -> Result<Options> {
+        #[cfg(feature = "registry")]
+        if let (None, Some(models)) = (&self.engine.kept_kernels, &self.models) {
+            let kept_kernels = Some(Home::kernels(models));
+            return Engine { kept_kernels, ..self.engine.clone() }.options(precision);
+        }
+        self.engine.options(precision)
     }
 
     /// Everything about what runs a model at once.

@@ -251,7 +251,7 @@ impl Transcriber {
     /// As [`Model::open`](crate::Model::open).
     pub fn open(source: impl Into<Source>, options: OpenOptions) -> Result<Transcriber> {
         let source = source.into();
-        let runtime = options.engine.options(Precision::Fast)?;
+        let runtime = options.runtime_with(Precision::Fast)?;
         let folder = match &source {
             Source::Named(name) => Some(Path::new(name)),
             Source::Path(path) => Some(path.as_path()),
@@ -286,7 +286,7 @@ impl Transcriber {
     /// When it cannot be fetched.
     #[cfg(feature = "registry")]
     pub fn leave_out_silence(&mut self, options: &OpenOptions) -> Result<()> {
-        let runtime = options.engine.options(Precision::Fast)?;
+        let runtime = options.runtime_with(Precision::Fast)?;
         let (path, _) = options.finding(&runtime, |finder| finder.source(VOICES))?;
         let mut bytes = Vec::new();
         let file = std::fs::File::open(&path);

@@ -9,13 +9,16 @@ use pteron_ir::{Op, Ssa, TypeSource};
 use pteron_runtime::backend::{Backend, DeviceId, DeviceInfo, Lack, LoadOptions, Loaded, Support};
 use pteron_runtime::reference::known_kernel;
 use pteron_runtime::{Result, VerifiedProgram};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How the backend is opened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct VulkanOptions {
     /// Features to use at most, for tests; `None` uses what a device has.
     pub at_most: Option<Features>,
+    /// Folder in which compiled kernels stay from one process to the next; `None` compiles them in each.
+    pub kept_in: Option<PathBuf>,
 }
 
 /// Vulkan.
@@ -26,6 +29,7 @@ pub struct VulkanBackend {
     open: Vec<Mutex<Option<Arc<Device>>>>,
     /// What all devices have: an op has one answer, whichever is taken.
     features: Features,
+    kept_in: Option<PathBuf>,
 }
 
 impl VulkanBackend {
@@ -51,7 +55,7 @@ impl VulkanBackend {
         let features =
             adapters.iter().map(|adapter| adapter.features).reduce(both).unwrap_or(Features::LEAST);
         let open = adapters.iter().map(|_| Mutex::default()).collect();
-        Ok(VulkanBackend { instance, adapters, open, features })
+        Ok(VulkanBackend { instance, adapters, open, features, kept_in: options.kept_in.clone() })
     }
 
     /// Whether it computes on a GPU: software on the CPU is for tests, and no first choice.
@@ -74,7 +78,7 @@ impl VulkanBackend {
         if let Some(device) = open.as_ref() {
             return Ok(device.clone());
         }
-        let device = Device::open(self.instance.clone(), adapter.clone())?;
+        let device = Device::open(self.instance.clone(), adapter.clone(), self.kept_in.as_deref())?;
         tracing::info!(name = adapter.name, driver = adapter.driver, "a Vulkan device is open");
         *open = Some(device.clone());
         Ok(device)

@@ -10,6 +10,7 @@ mod cache;
 mod counts;
 mod error;
 mod ffi;
+mod kept;
 mod loaded;
 mod outcome;
 mod replay;

@@ -6,6 +6,7 @@ mod attends;
 mod device;
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
+mod kept;
 
 use differential::programs::check_program;
 use pteron_gpu::Features;
@@ -63,7 +64,7 @@ fn random_programs_agree_with_the_reference_backend() {
 /// What every device has is enough: no integers of 64 bits, no subgroups, little shared memory, small bindings.
 #[test]
 fn random_ops_agree_where_a_device_has_the_least_features() {
-    let options = VulkanOptions { at_most: Some(Features::LEAST) };
+    let options = VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() };
     let Some(backend) = backend(device::open_with(&options)) else { return };
     agree(LISTS / 2, |seed| differential::check(&bytes(LISTS + seed, 512), &backend).map(drop));
 }

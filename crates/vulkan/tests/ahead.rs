@@ -141,7 +141,11 @@ fn steps_that_are_handed_over_before_the_last_is_read_give_the_same_tokens() {
     agrees(&VulkanOptions::default(), DType::F32, KvCache::OffGraph);
     agrees(&VulkanOptions::default(), DType::BF16, KvCache::OffGraph);
     agrees(&VulkanOptions::default(), DType::F16, KvCache::InGraph);
-    agrees(&VulkanOptions { at_most: Some(Features::LEAST) }, DType::F32, KvCache::OffGraph);
+    agrees(
+        &VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() },
+        DType::F32,
+        KvCache::OffGraph,
+    );
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn they_are_so_where_caches_are_in_the_graph() {
 #[test]
 fn they_are_so_where_a_device_has_the_least_features() {
     tokens_agree(
-        &VulkanOptions { at_most: Some(Features::LEAST) },
+        &VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() },
         "4w",
         (DType::F32, KvCache::OffGraph),
         1e-4,

@@ -125,7 +125,7 @@ fn step(texts: &mut [Text]) -> f32 {
 
 #[test]
 fn sessions_that_share_runs_give_what_each_gives_alone() {
-    let least = VulkanOptions { at_most: Some(Features::LEAST) };
+    let least = VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() };
     for (options, activations, lanes, most) in [
         (VulkanOptions::default(), DType::F32, 5, 1e-4),
         (VulkanOptions::default(), DType::BF16, 8, 0.1),

@@ -62,6 +62,11 @@ pub(crate) fn history() -> Option<PathBuf> {
     Some(folder.join(HISTORY_FILE))
 }
 
+/// The folder that keeps what drivers of GPUs have compiled; `None` where this system names no folder for it.
+pub(crate) fn kept_kernels() -> Option<PathBuf> {
+    places().map(|(models, _)| Home::kernels(&models))
+}
+
 /// The folders for models and for settings; `None` where this system names none.
 fn places() -> Option<(PathBuf, PathBuf)> {
     if let Some(home) = variable_path(HOME_VARIABLE) {

@@ -43,7 +43,7 @@ fn of_file(path: &Path, options: &OpenOptions) -> Result<Requirements> {
 
 fn of_name(name: Option<&str>, options: &OpenOptions) -> Result<Requirements> {
     let home = options.open_home()?;
-    let runtime = options.engine.options(Precision::Fast)?;
+    let runtime = options.runtime_with(Precision::Fast)?;
     let present: Vec<&str> = runtime.registry.backends().iter().map(|backend| backend.name()).collect();
     let resolution = home.resolve(name, runtime.backend.as_deref(), &present)?;
     let variant = &resolution.variant;

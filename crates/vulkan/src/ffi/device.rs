@@ -1,5 +1,6 @@
 //! A device that is open: its queue, the layouts and pipelines that kernels share, and commands that run once.
 
+use super::compiled::Compiled;
 use super::failed;
 use super::flight::{Flight, Submission};
 use super::instance::{Adapter, Instance, Kind};
@@ -7,9 +8,11 @@ use super::memory::Buffer;
 use super::pipeline::{Layouts, Pipeline};
 use crate::counts::Counts;
 use crate::error::VulkanError;
+use crate::kept::Kept;
 use ash::vk;
 use pteron_gpu::Kernel;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +38,7 @@ pub(crate) struct Device {
     queue: Mutex<Queue>,
     pub(super) layouts: Layouts,
     pipelines: Mutex<HashMap<Kernel, Arc<Pipeline>>>,
+    compiled: Compiled,
     counts: Mutex<Counts>,
     _instance: Arc<Instance>,
 }
@@ -45,8 +49,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    /// Opens a device.
-    pub(crate) fn open(instance: Arc<Instance>, adapter: Adapter) -> Result<Arc<Device>, VulkanError> {
+    /// Opens a device; what it compiles stays in a folder, if there is one.
+    pub(crate) fn open(
+        instance: Arc<Instance>,
+        adapter: Adapter,
+        kept_in: Option<&Path>,
+    ) -> Result<Arc<Device>, VulkanError> {
         let priorities = [1.0];
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(adapter.family)
@@ -79,12 +87,14 @@ impl Device {
             .map_err(failed("vkCreateDevice"))?;
         // SAFETY: one queue of this family was asked for above.
         let queue = unsafe { device.get_device_queue(adapter.family, 0) };
+        let compiled = Compiled::new(&device, kept_in.map(|folder| Kept::new(folder, adapter.identity)));
         Ok(Arc::new(Device {
             device,
             adapter,
             queue: Mutex::new(Queue { queue, under_way: Vec::new(), fences: Vec::new() }),
             layouts: Layouts::default(),
             pipelines: Mutex::default(),
+            compiled,
             counts: Mutex::default(),
             _instance: instance,
         }))
@@ -101,10 +111,16 @@ impl Device {
         }
         let started = Instant::now();
         let words = pteron_gpu::spirv(&kernel.wgsl())?;
-        let pipeline =
-            Arc::new(Pipeline::new(&self.device, self.layouts.of(&self.device, bindings)?, &words)?);
+        let layout = self.layouts.of(&self.device, bindings)?;
+        let pipeline = Arc::new(Pipeline::new(&self.device, layout, &words, &self.compiled)?);
+        self.compiled.grew();
         tracing::debug!(?kernel, words = words.len(), took = ?started.elapsed(), "a pipeline was made");
         Ok(locked(&self.pipelines).entry(kernel.clone()).or_insert(pipeline).clone())
+    }
+
+    /// Keeps what was compiled since the last time.
+    pub(super) fn keep_pipelines(&self) {
+        self.compiled.keep(&self.device, false);
     }
 
     /// Adds what a run has taken.
@@ -282,6 +298,8 @@ impl Drop for Device {
         // and go first.
         unsafe {
             let _ = self.device.device_wait_idle();
+            self.compiled.keep(&self.device, true);
+            self.compiled.destroy(&self.device);
             for (_, pipeline) in locked(&self.pipelines).drain() {
                 pipeline.destroy(&self.device);
             }

@@ -2,6 +2,7 @@
 
 use super::failed;
 use crate::error::VulkanError;
+use crate::kept::Identity;
 use ash::vk;
 use pteron_gpu::Features;
 use std::ffi::CStr;
@@ -62,6 +63,7 @@ pub(crate) struct Adapter {
     pub(super) has_int64: bool,
     /// What a step of the device's clock takes; 0 where it has none.
     pub(super) tick_nanoseconds: f32,
+    pub(crate) identity: Identity,
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) driver: String,
@@ -255,6 +257,12 @@ impl Instance {
             family: family.unwrap_or(0) as u32,
             memory,
             has_int64,
+            identity: Identity {
+                vendor: plain.vendor_id,
+                device: plain.device_id,
+                driver: plain.driver_version,
+                uuid: plain.pipeline_cache_uuid,
+            },
             name: text(&plain.device_name),
             kind: match plain.device_type {
                 vk::PhysicalDeviceType::DISCRETE_GPU => Kind::Discrete,

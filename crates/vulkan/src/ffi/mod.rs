@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, reason = "calls into Vulkan; each block says why it holds")]
 
+mod compiled;
 mod device;
 mod flight;
 mod instance;

@@ -1,5 +1,6 @@
 //! Pipelines: a kernel's words with the layout of its bindings, storage buffers all of them.
 
+use super::compiled::Compiled;
 use super::failed;
 use crate::error::VulkanError;
 use ash::vk;
@@ -79,7 +80,12 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(device: &ash::Device, layout: Layout, words: &[u32]) -> Result<Pipeline, VulkanError> {
+    pub(super) fn new(
+        device: &ash::Device,
+        layout: Layout,
+        words: &[u32],
+        compiled: &Compiled,
+    ) -> Result<Pipeline, VulkanError> {
         let create = vk::ShaderModuleCreateInfo::default().code(words);
         // SAFETY: the words are a module that naga has validated, whose bindings are those of the layout; the module is not
         // needed once the pipeline is there.
@@ -91,7 +97,7 @@ impl Pipeline {
                 .module(module)
                 .name(c"main");
             let create = vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout.pipeline);
-            let made = device.create_compute_pipelines(vk::PipelineCache::null(), &[create], None);
+            let made = device.create_compute_pipelines(compiled.cache, &[create], None);
             device.destroy_shader_module(module, None);
             match made {
                 Ok(pipelines) => Ok(Pipeline { pipeline: pipelines[0], layout }),

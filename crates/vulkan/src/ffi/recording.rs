@@ -75,6 +75,7 @@ impl Recording {
             descriptors += bindings;
             pipelines.push(device.pipeline(&one.kernel, bindings)?);
         }
+        device.keep_pipelines();
         let sizes = [vk::DescriptorPoolSize::default()
             .ty(vk::DescriptorType::STORAGE_BUFFER)
             .descriptor_count(descriptors.max(1))];

@@ -88,7 +88,7 @@ fn many_queries_see_what_the_reference_backend_has_them_see() {
 
 #[test]
 fn many_queries_attend_where_a_device_has_the_least_features() {
-    let options = VulkanOptions { at_most: Some(Features::LEAST) };
+    let options = VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() };
     let Some(backend) = device::open_with(&options) else { return };
     every_size(backend.as_ref());
 }

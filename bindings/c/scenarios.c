@@ -1,11 +1,13 @@
 /* The scenarios of `bindings/scenarios.json` in C: `scenarios SCENARIOS MODELS HOME`. What is given is in `given.h`, which is
- * made of the same file, so that C need not read JSON. */
+ * made of the same file, so that C need not read JSON. With `LIVES` behind it, what stays of so many models, and what a token takes. */
 #include <pteron.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "given.h"
 
@@ -363,10 +365,68 @@ static void module(void) {
     pteron_module_free(module);
 }
 
+/* KiB of the process in memory. */
+static long resident(void) {
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%*d %ld", &pages) != 1) exit(1);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static bool goes_on(const char *text, size_t length, void *user) {
+    (void)text, (void)length, (void)user;
+    return true;
+}
+
+static double microseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void endure(int lives) {
+    const char *brief = "{\"answering\":{\"max_tokens\":8,\"temperature\":0}}";
+    const char *lasting = "{\"answering\":{\"max_tokens\":200,\"temperature\":0,\"ignore_end\":true}}";
+    const char *file = path("talking.pte");
+    pteron_model *model;
+    long early = 0;
+    char *answer;
+    for (int life = 1; life <= lives; life++) {
+        need(pteron_model_open(file, NULL, NULL, NULL, &model, &error), "open");
+        pteron_chat *chat = chat_of(model, brief);
+        need(pteron_chat_send(chat, "Hello", NULL, goes_on, NULL, &answer, &error), "send");
+        pteron_text_free(answer);
+        pteron_chat_free(chat);
+        pteron_model_free(model);
+        if (life == lives / 10) early = resident();
+    }
+    long late = resident();
+    double least = 1e9;
+    need(pteron_model_open(file, NULL, NULL, NULL, &model, &error), "open");
+    for (int round = 0; round < 40; round++) {
+        pteron_chat *chat = chat_of(model, lasting);
+        double begin = microseconds();
+        need(pteron_chat_send(chat, "Hello", NULL, goes_on, NULL, &answer, &error), "send");
+        double taken = microseconds() - begin;
+        int tokens = 1;
+        for (const char *at = field(answer, "tokens"); *at; at++) tokens += *at == ',';
+        if (taken / tokens < least) least = taken / tokens;
+        pteron_text_free(answer);
+        pteron_chat_free(chat);
+    }
+    pteron_model_free(model);
+    tell("endure", format("\"lives\":%d,\"early_kib\":%ld,\"late_kib\":%ld,\"token_microseconds\":%f", lives, early, late, least));
+}
+
 int main(int count, char **arguments) {
-    if (count != 4) return 2;
+    if (count != 4 && count != 5) return 2;
     models = arguments[2];
     home = arguments[3];
+    if (count == 5) {
+        endure(atoi(arguments[4]));
+        return 0;
+    }
     open_();
     rewind_();
     schema();

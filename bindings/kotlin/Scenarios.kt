@@ -1,4 +1,5 @@
-// The scenarios of `bindings/scenarios.json` in Kotlin: `SCENARIOS MODELS HOME`.
+// The scenarios of `bindings/scenarios.json` in Kotlin: `SCENARIOS MODELS HOME`; with `LIVES` behind it, what stays of so many models,
+// and what a token takes.
 
 package org.pteron.scenarios
 
@@ -291,8 +292,44 @@ val scenarios = mapOf(
     "transcription" to ::transcription,
 )
 
+/** KiB of the process in memory. */
+fun resident(): Long {
+    System.gc()
+    return File("/proc/self/statm").readText().split(" ")[1].toLong() * 4
+}
+
+fun endure(talking: String, lives: Int): Map<String, Any?> {
+    var early = 0L
+    for (life in 1..lives) {
+        val model = Model.open(talking, null, null, null)
+        val chat = model.chat(ChatOptions(answering = GenerateOptions(maxTokens = 8u, temperature = 0.0)))
+        chat.send("Hello", null, pieces { true })
+        // Objects are the collector's own; what they hold goes with `dispose`.
+        chat.dispose()
+        model.dispose()
+        if (life == lives / 10) early = resident()
+    }
+    val late = resident()
+    val model = Model.open(talking, null, null, null)
+    val long = ChatOptions(answering = GenerateOptions(maxTokens = 200u, temperature = 0.0, ignoreEnd = true))
+    val least = (1..40).minOf {
+        val chat = model.chat(long)
+        val begin = System.nanoTime()
+        val answer = chat.send("Hello", null, pieces { true })
+        val taken = (System.nanoTime() - begin) / 1e3 / answer.tokens.size
+        chat.dispose()
+        taken
+    }
+    model.dispose()
+    return mapOf("lives" to lives, "early_kib" to early, "late_kib" to late, "token_microseconds" to least)
+}
+
 fun main(arguments: Array<String>) {
     val (file, models, home) = arguments
+    arguments.getOrNull(3)?.let { lives ->
+        println(json(mapOf("name" to "endure", "facts" to endure(File(models, "talking.pte").path, lives.toInt()))))
+        return
+    }
     val described = (Json(File(file).readText()).read() as Map<*, *>)["scenarios"] as List<*>
     for (scenario in described.map { it as Map<*, *> }) {
         val given = Given(scenario["given"] as Map<*, *>, File(models), File(home))

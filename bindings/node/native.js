@@ -28,8 +28,11 @@ koffi.struct("pteron_value", {
   number: "double",
 });
 koffi.disposable("pteron_text", "str", library.func("void pteron_text_free(void *text)"));
-koffi.proto("bool pteron_piece(void *text, size_t length, void *user)");
-koffi.proto("bool pteron_told(const char *event, void *user)");
+// Types stay for ever: none is made while a model is used.
+const listeners = {
+  pteron_piece: koffi.pointer(koffi.proto("bool pteron_piece(void *text, size_t length, void *user)")),
+  pteron_told: koffi.pointer(koffi.proto("bool pteron_told(const char *event, void *user)")),
+};
 
 const errorJson = library.func("const char *pteron_error_json(const pteron_error *error)");
 const errorFree = library.func("void pteron_error_free(pteron_error *error)");
@@ -164,7 +167,7 @@ export async function listening(type, listener, during) {
       return false;
     }
   };
-  const callback = koffi.register(told, koffi.pointer(type));
+  const callback = koffi.register(told, listeners[type]);
   try {
     const result = await during(callback);
     if (!thrown) return result;
@@ -180,11 +183,11 @@ export async function listening(type, listener, during) {
 /** Bytes at a place of the library's, copied. */
 export function bytesAt(place, length) {
   const count = Number(length);
-  return count === 0 ? new Uint8Array() : koffi.decode(place, koffi.array("uint8_t", count, "Typed"));
+  return count === 0 ? new Uint8Array() : koffi.decode(place, "uint8_t", count);
 }
 
 /** Numbers of 64 bits at a place of the library's. */
 export function numbersAt(place, length) {
   const count = Number(length);
-  return count === 0 ? [] : Array.from(koffi.decode(place, koffi.array("uint64_t", count)), Number);
+  return count === 0 ? [] : Array.from(koffi.decode(place, "uint64_t", count), Number);
 }

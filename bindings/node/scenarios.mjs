@@ -1,4 +1,5 @@
-// The scenarios of `bindings/scenarios.json` in JavaScript: `scenarios.mjs SCENARIOS MODELS HOME`.
+// The scenarios of `bindings/scenarios.json` in JavaScript: `scenarios.mjs SCENARIOS MODELS HOME`; with `LIVES` behind it, what stays of
+// so many models, and what a token takes.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,7 +21,7 @@ const fail = () => {
 };
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-const [file, models, home] = process.argv.slice(2);
+const [file, models, home, lives] = process.argv.slice(2);
 const talking = join(models, "talking.pte");
 /** A model whose answers last long enough to be interrupted. */
 const slow = (given) => Model.open(talking, { backend: given.slow, context: given.context });
@@ -233,6 +234,40 @@ async function live(transcriber, samples, rate) {
   return { live: `${text} of ${duration} s`, unwanted, late: await kind(() => said.push(samples)) };
 }
 
-for (const { name, given } of JSON.parse(readFileSync(file, "utf8")).scenarios) {
-  console.log(JSON.stringify({ name, facts: await scenarios[name](given) }));
+/** KiB of the process in memory. */
+function resident() {
+  globalThis.gc?.();
+  return Math.round(process.memoryUsage.rss() / 1024);
+}
+
+async function endure(lives) {
+  let early = 0;
+  for (let life = 1; life <= lives; life++) {
+    const model = await Model.open(talking);
+    const chat = model.chat({ maxTokens: 8, temperature: 0 });
+    await chat.send("Hello", { listener: () => true });
+    await chat.dispose();
+    await model.dispose();
+    if (life === Math.floor(lives / 10)) early = resident();
+  }
+  const late = resident();
+  const model = await Model.open(talking);
+  let least = Infinity;
+  for (let round = 0; round < 40; round++) {
+    const chat = model.chat({ maxTokens: 200, temperature: 0, ignoreEnd: true });
+    const begin = performance.now();
+    const answer = await chat.send("Hello", { listener: () => true });
+    least = Math.min(least, (performance.now() - begin) / answer.tokens.length);
+    await chat.dispose();
+  }
+  await model.dispose();
+  return { lives, early_kib: early, late_kib: late, token_microseconds: least * 1000 };
+}
+
+if (lives) {
+  console.log(JSON.stringify({ name: "endure", facts: await endure(Number(lives)) }));
+} else {
+  for (const { name, given } of JSON.parse(readFileSync(file, "utf8")).scenarios) {
+    console.log(JSON.stringify({ name, facts: await scenarios[name](given) }));
+  }
 }

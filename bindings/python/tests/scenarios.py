@@ -1,7 +1,10 @@
-"""The scenarios of `bindings/scenarios.json` in Python: `scenarios.py SCENARIOS MODELS HOME`."""
+"""The scenarios of `bindings/scenarios.json` in Python: `scenarios.py SCENARIOS MODELS HOME`; with `LIVES` behind it, what stays of so
+many models, and what a token takes."""
 
 import asyncio
+import gc
 import json
+import os
 import sys
 import threading
 import time
@@ -273,8 +276,37 @@ SCENARIOS = {
 }
 
 
+def resident() -> int:
+    """KiB of the process in memory."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+
+def endure(models, lives):
+    for life in range(lives):
+        with pteron.Model.open(models / "talking.pte") as model:
+            chat = model.chat(max_tokens=8, temperature=0)
+            chat.send("Hello", lambda _: True)
+            chat.dispose()
+        if life + 1 == lives // 10:
+            early = resident()
+    late = resident()
+    taken = []
+    with pteron.Model.open(models / "talking.pte") as model:
+        for _ in range(40):
+            chat = model.chat(max_tokens=200, temperature=0, ignore_end=True)
+            begin = time.perf_counter()
+            answer = chat.send("Hello", lambda _: True)
+            taken.append((time.perf_counter() - begin) / len(answer.tokens))
+            chat.dispose()
+    return {"lives": lives, "early_kib": early, "late_kib": late, "token_microseconds": min(taken) * 1e6}
+
+
 def main() -> None:
-    scenarios, models, home = map(Path, sys.argv[1:])
+    scenarios, models, home = map(Path, sys.argv[1:4])
+    if len(sys.argv) > 4:
+        print(json.dumps({"name": "endure", "facts": endure(models, int(sys.argv[4]))}))
+        return
     for scenario in json.loads(scenarios.read_text())["scenarios"]:
         facts = SCENARIOS[scenario["name"]](scenario["given"], models, home)
         print(json.dumps({"name": scenario["name"], "facts": facts}), flush=True)

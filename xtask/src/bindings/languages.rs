@@ -57,6 +57,7 @@ impl Language {
 fn runner(mut command: Command, place: &Place, name: &str) -> Result<String> {
     let home = place.fresh(&format!("home-{name}"))?;
     command.arg(Place::scenarios()).arg(&place.models).arg(home);
+    command.args(place.lives.map(|lives| lives.to_string()));
     output(&mut command, &format!("the runner in {name}"))
 }
 
@@ -187,7 +188,7 @@ fn node(place: &Place) -> Result<String> {
     ]);
     succeed(check.arg(&runner_file).current_dir(&folder), "tsc")?;
     let mut node = Command::new("node");
-    node.arg(&runner_file);
+    node.arg("--expose-gc").arg(&runner_file);
     runner(node, place, "node")
 }
 

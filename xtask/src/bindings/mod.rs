@@ -1,6 +1,7 @@
 //! `cargo xtask bindings`: what an app does with models, in every language that there is a binding for, with the same
 //! outcomes. The scenarios are described in `bindings/scenarios.json`; each language has a runner that prints what it found.
 
+mod endure;
 mod languages;
 mod outcomes;
 mod tools;
@@ -32,6 +33,10 @@ pub(crate) struct Arguments {
     /// Only what there is for React Native.
     #[arg(long, conflicts_with = "only")]
     react_native: bool,
+    /// Not the scenarios, but what endures: memory after so many models were opened, answered and were disposed of, and what a
+    /// token takes through each binding beside Rust (not in browsers)
+    #[arg(long, value_name = "LIVES", num_args = 0..=1, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
+    endure: Option<u32>,
     /// A folder with the libraries, the command line and `examples/models`, in place of building them.
     #[arg(long, value_name = "FOLDER")]
     built: Option<PathBuf>,
@@ -45,6 +50,8 @@ pub(crate) struct Place {
     models: PathBuf,
     /// What is installed and made on the way.
     cache: PathBuf,
+    /// Models that runners open one after the other, in place of running scenarios.
+    lives: Option<u32>,
 }
 
 impl Place {
@@ -76,8 +83,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         Some(folder) => std::path::absolute(folder).doing("find", folder)?,
         None => build()?,
     };
-    let place = Place { models: cache.join("models"), built, cache };
+    let place = Place { models: cache.join("models"), built, cache, lives: arguments.endure };
     write_models(&place)?;
+    if arguments.endure.is_some() {
+        return endure::run(&place, &languages);
+    }
     let mut told = Vec::new();
     for language in &languages {
         eprintln!("{}", language.name());
@@ -116,6 +126,8 @@ fn build() -> Result<PathBuf> {
         "--bins",
         "--example",
         "models",
+        "--example",
+        "endure",
     ]);
     succeed(&mut cargo, "cargo build")?;
     let target =

@@ -56,6 +56,11 @@ impl Told {
         }
         Ok(Told(all))
     }
+
+    /// What a runner found of something.
+    pub(super) fn fact(&self, name: &str, fact: &str) -> Option<&Value> {
+        self.0.get(name)?.get(fact)
+    }
 }
 
 impl Scenarios {

@@ -15,6 +15,19 @@ use pteron_bindings::PteronError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_namespace = console)]
+    fn error(text: &str);
+}
+
+/// Says in the browser's console why the module ended, which its page would only hear of as `unreachable`.
+#[wasm_bindgen(start)]
+fn start() {
+    std::panic::set_hook(Box::new(|panic| error(&panic.to_string())));
+}
 
 /// What JavaScript gets or catches: an error as JSON.
 type Result<T> = std::result::Result<T, JsValue>;

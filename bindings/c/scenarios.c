@@ -399,7 +399,7 @@ static void endure(int lives) {
         pteron_text_free(answer);
         pteron_chat_free(chat);
         pteron_model_free(model);
-        if (life == lives / 10) early = resident();
+        if (life == lives / 2) early = resident();
     }
     long late = resident();
     double least = 1e9;

@@ -307,7 +307,7 @@ fun endure(talking: String, lives: Int): Map<String, Any?> {
         // Objects are the collector's own; what they hold goes with `dispose`.
         chat.dispose()
         model.dispose()
-        if (life == lives / 10) early = resident()
+        if (life == lives / 2) early = resident()
     }
     val late = resident()
     val model = Model.open(talking, null, null, null)

@@ -248,7 +248,7 @@ async function endure(lives) {
     await chat.send("Hello", { listener: () => true });
     await chat.dispose();
     await model.dispose();
-    if (life === Math.floor(lives / 10)) early = resident();
+    if (life === Math.floor(lives / 2)) early = resident();
   }
   const late = resident();
   const model = await Model.open(talking);

@@ -288,7 +288,7 @@ def endure(models, lives):
             chat = model.chat(max_tokens=8, temperature=0)
             chat.send("Hello", lambda _: True)
             chat.dispose()
-        if life + 1 == lives // 10:
+        if life + 1 == lives // 2:
             early = resident()
     late = resident()
     taken = []

@@ -18,7 +18,7 @@ const MOST_MORE: f64 = 100.0;
 /// What a language's runner has found.
 struct Found {
     language: Language,
-    /// KiB a model, behind the first tenth of them.
+    /// KiB a model, of the second half of them: until then a language may still be warming up.
     left: f64,
     late_mib: f64,
     /// Microseconds.
@@ -65,7 +65,7 @@ fn found(language: Language, told: &Told) -> Result<Found> {
         found.ok_or_else(|| Error::message(format!("`{fact}` is not told")))
     };
     let (lives, early, late) = (number("lives")?, number("early_kib")?, number("late_kib")?);
-    let behind = lives - (lives / 10.0).floor();
+    let behind = lives - (lives / 2.0).floor();
     let (left, late_mib) = ((late - early) / behind, late / 1024.0);
     Ok(Found { language, left, late_mib, token: number("token_microseconds")? })
 }

@@ -144,6 +144,10 @@ fn kotlin(place: &Place) -> Result<String> {
     kotlinc.arg(folder.join("org/pteron/pteron.kt")).arg(workspace::root().join("bindings/kotlin"));
     succeed(&mut kotlinc, "the Kotlin compiler")?;
     let mut java = Command::new("java");
+    if place.lives.is_some() {
+        // Garbage of its own must not look like something that stays.
+        java.arg("-Xmx32m");
+    }
     let native = jna.join("lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join("jni");
     java.arg(format!("-Djava.library.path={}", native.display())).arg("-Djna.nosys=false");
     java.arg(format!("-Djna.library.path={}", place.built.display()));

@@ -10,8 +10,8 @@ use super::tools::output;
 use crate::Outcome;
 use crate::error::{Error, Result};
 
-/// KiB that a model may leave behind; the smallest thing that a model holds, its tokenizer, is larger.
-const MOST_LEFT: f64 = 8.0;
+/// KiB that a model may leave behind: allocators and collectors move by so much, and what a model holds is larger.
+const MOST_LEFT: f64 = 16.0;
 /// Microseconds that a token may take more than in Rust: 2 % of one of SmolLM2, which takes 5 ms or longer.
 const MOST_MORE: f64 = 100.0;
 

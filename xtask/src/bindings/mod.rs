@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     react_native: bool,
     /// Not the scenarios, but what endures: memory after so many models were opened, answered and were disposed of, and what a
     /// token takes through each binding beside Rust (not in browsers)
-    #[arg(long, value_name = "LIVES", num_args = 0..=1, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(10..))]
+    #[arg(long, value_name = "LIVES", num_args = 0..=1, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(10..), conflicts_with = "react_native")]
     endure: Option<u32>,
     /// A folder with the libraries, the command line and `examples/models`, in place of building them.
     #[arg(long, value_name = "FOLDER")]

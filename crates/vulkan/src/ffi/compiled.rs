@@ -32,8 +32,8 @@ impl Compiled {
         let data = read.unwrap_or_default();
         let cache = kept.as_ref().and_then(|_| {
             let filled = vk::PipelineCacheCreateInfo::default().initial_data(&data);
-            // SAFETY: the structure lives until the call returns; the data is empty, or to the bit what a driver of this identity
-            // gave for it.
+            // SAFETY: the structure lives until the call returns; the data is empty, or bears the checksum of what a driver of this
+            // identity gave, in a folder of the user's own.
             unsafe { device.create_pipeline_cache(&filled, None) }.ok()
         });
         let unwritten = Mutex::new(Unwritten { held, ..Unwritten::default() });

@@ -186,9 +186,7 @@ pub(crate) async fn told(stopped: &mut watch::Receiver<bool>) {
 
 /// Takes connections until it is stopped, then waits for those that are there.
 async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &Stop) -> io::Result<()> {
-    let most = u32::try_from(shared.options.connections).unwrap_or(u32::MAX >> 4).max(1);
-    let places = Arc::new(Semaphore::new(most as usize));
-    let seats = Arc::new(Seats::default());
+    let seats = Seats::new(shared.options.connections.max(1));
     let [waiting, refusals] = [WAITING, REFUSALS].map(|most| Arc::new(Semaphore::new(most)));
     let mut stopped_now = stop.0.subscribe();
     loop {
@@ -199,12 +197,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
         match stream {
             Ok((stream, _)) => {
                 let (shared, stopped) = (shared.clone(), stop.0.subscribe());
-                if let Ok(place) = places.clone().try_acquire_owned() {
-                    let seat = seats.sit();
-                    tokio::spawn(async move {
-                        connection::serve(stream, shared, seat, stopped).await;
-                        drop(place);
-                    });
+                if let Some(seat) = seats.sit() {
+                    tokio::spawn(connection::serve(stream, shared, seat, stopped));
                     continue;
                 }
                 // Who comes next waits in the listener's queue: a wait for a seat is short.
@@ -213,17 +207,12 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
                     wait = waiting.clone().acquire_owned() => wait,
                 };
                 let Ok(wait) = wait else { continue };
-                let (places, seats, refusals) = (places.clone(), seats.clone(), refusals.clone());
+                let (seats, refusals) = (seats.clone(), refusals.clone());
                 tokio::spawn(async move {
-                    let place = tokio::time::timeout(TO_SIT, async {
-                        let asked = seats.make_room().await;
-                        if asked { places.acquire_owned().await.ok() } else { None }
-                    });
-                    let place = place.await.ok().flatten();
+                    let seat = seats.wait(TO_SIT).await;
                     drop(wait);
-                    if let Some(place) = place {
-                        connection::serve(stream, shared, seats.sit(), stopped).await;
-                        drop(place);
+                    if let Some(seat) = seat {
+                        connection::serve(stream, shared, seat, stopped).await;
                     } else if let Ok(refusal) = refusals.try_acquire_owned() {
                         connection::refuse(stream).await;
                         drop(refusal);
@@ -239,8 +228,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: &Arc<Shared>, stop: &
     }
     drop(listener);
     shared.stopping.store(true, Ordering::Relaxed);
-    let all_gone = places.acquire_many(most);
-    if tokio::time::timeout(shared.options.to_stop, all_gone).await.is_err() {
+    if tokio::time::timeout(shared.options.to_stop, seats.deserted()).await.is_err() {
         tracing::warn!("answers were cut off");
     }
     Ok(())

@@ -14,7 +14,8 @@ static BACKEND: OnceLock<MlxBackend> = OnceLock::new();
 
 fuzz_target!(|data: &[u8]| {
     let options = MlxOptions { shim: None, compile: Compile::Never };
-    let backend = BACKEND.get_or_init(|| MlxBackend::open(&options).unwrap_or_else(|error| panic!("{error}")));
+    let backend =
+        BACKEND.get_or_init(|| MlxBackend::open(&options).unwrap_or_else(|error| panic!("{error}")));
     let Some((&kind, rest)) = data.split_first() else { return };
     let checked = match kind % 2 {
         0 => differential::check(rest, backend).map(drop),

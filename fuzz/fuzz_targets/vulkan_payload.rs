@@ -1,35 +1,3 @@
-//! Any Vulkan payload: an error, or tables that are written as they were read, and graphs that are sound and can be written
-//! as MLX bytecode.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use pteron_format::vulkan::{Payload, lift};
-use pteron_format::{Argument, Limits, emit};
-use pteron_ir::verify::verify_module;
-use pteron_tensor::{Bytes, DType};
-
-/// What the arguments of a call are taken for: the first byte says whether their sizes vary.
-fn arguments(count: usize, is_dynamic: bool) -> Vec<Argument> {
-    let argument = Argument { dtype: Some(DType::F32), sizes: vec![1, 8, 32], is_dynamic };
-    vec![argument; count]
-}
-
-fuzz_target!(|data: &[u8]| {
-    let Some((first, data)) = data.split_first() else { return };
-    let limits = Limits::untrusted();
-    let Ok(payload) = Payload::decode(&Bytes::copy_of(data), &limits) else { return };
-    let written = payload.encode().expect("what was read can be written");
-    let again = Payload::decode(&Bytes::copy_of(&written), &limits).expect("what was written can be read");
-    // Bytes, not tables: a number that is none equals nothing.
-    assert_eq!(again.encode().expect("what was read can be written"), written);
-    let ends = payload.graph.input_ids.len() + payload.graph.output_ids.len();
-    for arguments in [Vec::new(), arguments(ends, first % 2 == 1)] {
-        // Named data lies at hand or not.
-        let named = |_: &str| (first & 2 != 0).then(|| Bytes::zeroed(64));
-        let Ok(lifted) = lift(&payload, "fuzz", &arguments, &named, &limits) else { continue };
-        if let Err(errors) = verify_module(&lifted.module) {
-            panic!("lift made an unsound graph: {}\n{}", errors[0], lifted.module);
-        }
-        emit(&lifted.module).expect("what was lifted can be emitted");
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pteron_fuzz_targets::vulkan_payload::run(data));

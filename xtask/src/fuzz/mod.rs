@@ -19,7 +19,7 @@ use crate::{mlx_setup, workspace};
 
 /// Run the fuzz targets, each for some seconds, and stop at nothing: all of them are run, then it says which found what.
 ///
-/// Needs a nightly toolchain; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, xnnpack.zip and
+/// Needs a nightly toolchain, unless it is quick; installs cargo-fuzz if it is missing. Seeds come from conformance/sample.zip, xnnpack.zip and
 /// vulkan.zip, from crates/llm/tests/vectors.zip and from real/schemas.json, those of `pt2` from the sets of `cargo xtask cases` where they are.
 /// `mlx` runs only when it is asked for, and installs MLX as `cargo xtask mlx-setup` does. The last line is
 /// `N targets, N findings`.
@@ -34,9 +34,13 @@ pub(crate) struct Arguments {
     /// How many targets run at a time, each in one process; what they print then goes to one file each.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
-    /// Build in a fraction of the time, without AddressSanitizer and hardly optimised: whether every target builds and runs.
+    /// Without libFuzzer, a nightly toolchain and AddressSanitizer: what the targets do with their seeds, and with what a fixed
+    /// chance makes of them.
     #[arg(long, conflicts_with = "build_only")]
     quick: bool,
+    /// With --quick, use this program, in place of building it.
+    #[arg(long, value_name = "FILE", requires = "quick")]
+    program: Option<PathBuf>,
     /// Run nothing: put binaries, seeds and a `run.sh SECONDS` into this folder, for a machine of this kind without Rust.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["seconds", "jobs"])]
     build_only: Option<PathBuf>,
@@ -116,13 +120,30 @@ impl Target {
     }
 }
 
+/// What runs a target.
+enum Means {
+    /// A binary each, in this folder.
+    Fuzzer(PathBuf),
+    /// One program for all of them.
+    Chance(PathBuf),
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    require_tools()?;
     let all = || Target::value_variants().iter().copied().filter(|&target| target != Target::Mlx).collect();
     let targets = if arguments.target.is_empty() { all() } else { arguments.target.clone() };
-    let binaries = build(&targets, arguments.quick)?;
-    if let Some(destination) = &arguments.build_only {
-        pack::pack(&targets, &binaries, destination)?;
+    let means = match (arguments.quick, &arguments.program) {
+        (true, _) if targets.contains(&Target::Mlx) => {
+            return Err(Error::message("`mlx` has no quick run: its program is not built beside the others"));
+        }
+        (true, Some(program)) => Means::Chance(program.clone()),
+        (true, None) => Means::Chance(build_quick()?),
+        (false, _) => {
+            require_tools()?;
+            Means::Fuzzer(build(&targets)?)
+        }
+    };
+    if let (Some(destination), Means::Fuzzer(binaries)) = (&arguments.build_only, &means) {
+        pack::pack(&targets, binaries, destination)?;
         return Ok(Outcome::Good);
     }
     // What libFuzzer says of each new input is worth a look while one target is worked on, and drowns all else in a short run.
@@ -133,7 +154,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         loop {
             let next = waiting.lock().ok().and_then(|mut waiting| waiting.next());
             let Some(&target) = next else { return Ok(findings) };
-            let found = run_one(target, &binaries, arguments.seconds, to_file)?;
+            let found = run_one(target, &means, arguments.seconds, to_file)?;
             findings.extend(found.then(|| target.name()));
         }
     };
@@ -154,26 +175,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 }
 
 /// Runs one target to its end; whether it found something.
-fn run_one(target: Target, binaries: &Path, seconds: u64, to_file: bool) -> Result<bool> {
+fn run_one(target: Target, means: &Means, seconds: u64, to_file: bool) -> Result<bool> {
     let name = target.name();
     let (corpus, seeds) = (folder("corpus", &name)?, folder("seeds", &name)?);
     let count = seeds::write(target, &seeds)?;
     let artifacts = workspace::root().join("fuzz").join("artifacts").join(&name);
     fs::create_dir_all(&artifacts).doing("make", &artifacts)?;
     eprintln!("{name}: {seconds} s from {count} seeds");
-    let mut command = Command::new(binaries.join(&name));
-    command
-        .args([&corpus, &seeds])
-        .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-artifact_prefix={}/", artifacts.display()))
-        .args(target.bounds())
-        .env("ASAN_OPTIONS", "detect_odr_violation=0");
+    let (mut command, program) = match means {
+        Means::Fuzzer(binaries) => {
+            let program = binaries.join(&name);
+            let mut command = Command::new(&program);
+            command
+                .args([&corpus, &seeds])
+                .arg(format!("-max_total_time={seconds}"))
+                .arg(format!("-artifact_prefix={}/", artifacts.display()))
+                .args(target.bounds())
+                .env("ASAN_OPTIONS", "detect_odr_violation=0");
+            (command, program)
+        }
+        Means::Chance(program) => {
+            let mut command = Command::new(program);
+            command
+                .arg(&name)
+                .args([seconds, target.longest() as u64, MEMORY_MIB, TIMEOUT].map(|n| n.to_string()));
+            command.args([&artifacts, &seeds]);
+            (command, program.clone())
+        }
+    };
     let log = folder("logs", "")?.join(format!("{name}.log"));
     if to_file {
         let file = File::create(&log).doing("make", &log)?;
         command.stdout(Stdio::null()).stderr(file);
     }
-    let status = command.status().doing("start", binaries.join(&name))?;
+    let status = command.status().doing("start", &program)?;
     if !status.success() {
         println!("{name}: {status}; what it found is in fuzz/artifacts/{name}");
         if to_file {
@@ -193,16 +228,20 @@ fn end_of(log: &Path) -> Result<String> {
     Ok(lines[lines.len().saturating_sub(LINES)..].iter().map(|line| format!("    {line}\n")).collect())
 }
 
+/// Builds what runs targets without a fuzzer.
+fn build_quick() -> Result<PathBuf> {
+    let mut command = workspace::cargo();
+    command.args(["build", "--release", "--package", "pteron-fuzz-targets"]);
+    workspace::executable(command)
+}
+
 /// Builds targets; the folder of their binaries.
-fn build(targets: &[Target], quick: bool) -> Result<PathBuf> {
+fn build(targets: &[Target]) -> Result<PathBuf> {
     let host = host()?;
     let folder = workspace::scratch().join("fuzz").join("target");
-    let (profile, how): (_, &[&str]) =
-        if quick { ("debug", &["--dev", "--sanitizer", "none"]) } else { ("release", &[]) };
     for &target in targets {
         let mut command = workspace::nightly();
         command.args(["fuzz", "build", "--fuzz-dir", "fuzz", "--target", &host, "--target-dir"]).arg(&folder);
-        command.args(how);
         if target == Target::Mlx {
             command.args(["--features", "mlx"]).env("MLX_PREFIX", mlx_setup::default_prefix()?);
         }
@@ -211,7 +250,7 @@ fn build(targets: &[Target], quick: bool) -> Result<PathBuf> {
             return Err(Error::message(format!("the target `{}` cannot be built", target.name())));
         }
     }
-    Ok(folder.join(host).join(profile))
+    Ok(folder.join(host).join("release"))
 }
 
 /// What the nightly compiler calls this machine.

@@ -1,13 +1,59 @@
-//! What the targets share: choices made out of bytes, a count of memory that properties can speak of, templates made of
-//! the language's own parts, and the vocabularies that the tests have.
+//! What fuzzing finds out about everything that reads files, prompts and requests of strangers: for any bytes there is an
+//! error or a sound outcome, and some property of it holds. A module each; `cargo xtask fuzz` runs them under libFuzzer, and
+//! `--quick` under this crate's own program, which needs no more than the tests do.
+//!
+//! What they share: choices made out of bytes, a count of memory that properties can speak of, templates made of the
+//! language's own parts, and the vocabularies that the tests have.
 
+pub mod changes;
+pub mod container;
+pub mod conversation;
+pub mod cpu;
+pub mod execute;
+pub mod gguf;
 pub mod jinja;
+mod language;
+pub mod lift;
 pub mod memory;
-pub mod templates;
-pub mod vocabularies;
+pub mod npy;
+pub mod payload;
+pub mod pt2;
+pub mod schema;
+pub mod sound;
+pub mod template;
+mod templates;
+pub mod text;
+pub mod tokenizer;
+mod vocabularies;
+pub mod vulkan_payload;
 mod words;
+pub mod xnnpack;
 
 use std::sync::Once;
+
+/// What does something with an input, and panics where a property does not hold.
+pub type Target = fn(&[u8]);
+
+/// All targets by their names.
+pub const TARGETS: [(&str, Target); 17] = [
+    ("container", container::run),
+    ("conversation", conversation::run),
+    ("cpu", cpu::run),
+    ("execute", execute::run),
+    ("gguf", gguf::run),
+    ("jinja", jinja::run),
+    ("lift", lift::run),
+    ("npy", npy::run),
+    ("payload", payload::run),
+    ("pt2", pt2::run),
+    ("schema", schema::run),
+    ("sound", sound::run),
+    ("template", template::run),
+    ("text", text::run),
+    ("tokenizer", tokenizer::run),
+    ("vulkan_payload", vulkan_payload::run),
+    ("xnnpack", xnnpack::run),
+];
 
 /// Choices made out of bytes; zeros when they are spent, so that the first of any list should be the simplest.
 pub struct Source<'a>(&'a [u8]);

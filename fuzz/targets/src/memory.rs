@@ -38,6 +38,11 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
+/// Bytes that are held now.
+pub fn held() -> usize {
+    LIVE.load(Relaxed)
+}
+
 /// Does something that may hold no more than `limit` bytes at any time, beside what is held already.
 pub fn within<T>(limit: usize, what: &str, work: impl FnOnce() -> T) -> T {
     let before = LIVE.load(Relaxed);

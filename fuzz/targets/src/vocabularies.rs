@@ -3,7 +3,7 @@
 use pteron_llm::tokenizer::{Tokenizer, TokenizerConfig, TokenizerFormat};
 use std::io::{Cursor, Read};
 
-const PACKED: &[u8] = include_bytes!("../../crates/llm/tests/vectors.zip");
+const PACKED: &[u8] = include_bytes!("../../../crates/llm/tests/vectors.zip");
 
 /// Those whose tokens stand for any bytes, without a rule that changes texts: what was encoded decodes to itself.
 const BYTE_LEVEL: [&str; 6] =

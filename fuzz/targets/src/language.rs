@@ -16,7 +16,7 @@ const DEEPEST: usize = 5;
 const LONGEST: usize = 2 << 10;
 
 /// A template.
-pub fn template(source: &mut Source<'_>) -> String {
+pub(crate) fn template(source: &mut Source<'_>) -> String {
     let mut out = String::new();
     while !source.is_empty() && out.len() < LONGEST {
         statement(source, &mut out, 0);

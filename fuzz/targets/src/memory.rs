@@ -1,5 +1,7 @@
 //! An allocator that counts, so that a target can say how much memory a call may have at once.
 
+#![allow(unsafe_code)] // an allocator cannot be written otherwise
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -15,7 +15,7 @@ const SLACK: usize = 4;
 const SMALL: usize = 1 << 20;
 
 /// Reads and renders a template: there is a text or an error, and both are had within the budget of bytes.
-pub fn check(source: &str, input: &RenderInput) {
+pub(crate) fn check(source: &str, input: &RenderInput) {
     let tree = within(SMALL + TREE_A_BYTE * source.len(), "reading a template", || ChatTemplate::new(source));
     let Ok(template) = tree else { return };
     let size = input.messages.to_string().len()
@@ -30,7 +30,7 @@ pub fn check(source: &str, input: &RenderInput) {
 }
 
 /// The conversation that a JSON object of variables describes; a short one where it is none.
-pub fn input(json: &[u8]) -> RenderInput {
+pub(crate) fn input(json: &[u8]) -> RenderInput {
     let mut flags: Map<String, Value> = serde_json::from_slice(json).unwrap_or_default();
     let mut take = |name: &str| flags.remove(name);
     RenderInput {

@@ -10,17 +10,17 @@ const BYTE_LEVEL: [&str; 6] =
     ["gguf-bpe-gpt2", "gguf-bpe-llama3", "gguf-bpe-qwen2", "hf-llama3", "tekken", "tiktoken"];
 
 /// A tokenizer, and whether it gives every text back.
-pub struct Known {
+pub(crate) struct Known {
     /// What the vectors call it.
-    pub name: String,
+    pub(crate) name: String,
     /// What it does.
-    pub tokenizer: Tokenizer,
+    pub(crate) tokenizer: Tokenizer,
     /// Whether texts survive it.
-    pub gives_back: bool,
+    pub(crate) gives_back: bool,
 }
 
 /// All of them.
-pub fn all() -> Vec<Known> {
+pub(crate) fn all() -> Vec<Known> {
     let found: Vec<Known> = files()
         .into_iter()
         .map(|(name, bytes)| {
@@ -34,7 +34,7 @@ pub fn all() -> Vec<Known> {
 }
 
 /// One of them, with a configuration of one's own.
-pub fn load(name: &str, config: &TokenizerConfig) -> Tokenizer {
+pub(crate) fn load(name: &str, config: &TokenizerConfig) -> Tokenizer {
     let (_, bytes) = files().into_iter().find(|(known, _)| known == name).expect("the vectors have it");
     read(&bytes, config)
 }

@@ -6,7 +6,10 @@ mod attends;
 mod device;
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
+mod experts;
 mod kept;
+mod order;
+mod packed;
 
 use differential::programs::check_program;
 use pteron_gpu::Features;

@@ -79,6 +79,8 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
         Op::Sin { x } | Op::Cos { x } if !float(*x) => Err("it has no kernel for integers"),
         _ if is_view(op) || is_elementwise(op.kind()) || is_reduction(op.kind()) => Ok(()),
         Op::Round { x, decimals } if *decimals == 0 || !float(*x) && *decimals > 0 => Ok(()),
+        // Of floats it is PyTorch's, which goes by way of an exact remainder.
+        Op::FloorDivide { a, b } if [a, b].iter().all(|&&x| tensor(x).is_some_and(is_index)) => Ok(()),
         Op::Power { a, b } if float(*a) && float(*b) => Ok(()),
         Op::Full { .. } | Op::FullLike { .. } | Op::ARange { .. } => Ok(()),
         Op::Tri { .. } | Op::Tril { .. } | Op::Triu { .. } => Ok(()),
@@ -251,6 +253,7 @@ fn is_elementwise(kind: OpKind) -> bool {
             | OpKind::Subtract
             | OpKind::Multiply
             | OpKind::Divide
+            | OpKind::LogAddExp
             | OpKind::Maximum
             | OpKind::Minimum
             | OpKind::Less

@@ -47,7 +47,8 @@ fn maps() -> Vec<Kernel> {
         OpKind::Arctanh,
         OpKind::Round,
     ];
-    let binary = [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide];
+    let binary =
+        [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide, OpKind::LogAddExp];
     let mut kernels = Vec::new();
     for dtype in FLOATS {
         kernels.extend(unary.map(|kind| map(kind, &[dtype], dtype, dtype, 0)));
@@ -56,6 +57,9 @@ fn maps() -> Vec<Kernel> {
     for from in FLOATS.into_iter().chain(INTS) {
         for to in FLOATS.into_iter().chain(INTS) {
             kernels.push(map(OpKind::AsType, &[from], from, to, 2));
+        }
+        if from != DType::Bool && !from.is_float() {
+            kernels.push(map(OpKind::FloorDivide, &[from, from], from, from, 1));
         }
         kernels.push(map(OpKind::Where, &[DType::Bool, from, from], from, from, 2));
         kernels.push(map(OpKind::Full, &[], from, from, 0));

@@ -23,13 +23,14 @@ use std::sync::Arc;
 const WITH_EXPERTS: [&str; 5] = ["mixtral", "qwen3_moe", "olmoe", "gpt_oss", "gpt_oss-mxfp4"];
 
 /// More of them: routers that choose among groups, by sigmoids, two by two, with experts for all tokens beside.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 10] = [
     "deepseek_v2-groups",
     "deepseek_v3",
     "ernie4_5",
     "glm4_moe",
     "granitemoe",
     "hunyuan",
+    "llama4",
     "phimoe",
     "qwen2_moe",
     "deepseek_v2",

@@ -130,6 +130,32 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
 }",
     ),
     (
+        "log_add_exp",
+        "fn log_add_exp(a: f32, b: f32) -> f32 {
+  if a == b && is_infinite(a) { return a; }
+  return max_f32(a, b) + log1p(exp(-abs(a - b)));
+}",
+    ),
+    // Rounded down; by zero it is zero, and the least by -1 wraps.
+    (
+        "floor_divide_i32",
+        "fn floor_divide_i32(a: i32, b: i32) -> i32 {
+  if b == 0i { return 0i; }
+  if b == -1i { return 0i - a; }
+  let quotient = a / b;
+  return quotient - select(0i, 1i, quotient * b != a && (a < 0i) != (b < 0i));
+}",
+    ),
+    (
+        "floor_divide_i64",
+        "fn floor_divide_i64(a: i64, b: i64) -> i64 {
+  if b == 0li { return 0li; }
+  if b == -1li { return 0li - a; }
+  let quotient = a / b;
+  return quotient - select(0li, 1li, quotient * b != a && (a < 0li) != (b < 0li));
+}",
+    ),
+    (
         "expm1",
         "fn expm1(x: f32) -> f32 {
   if abs(x) < 0.3 {

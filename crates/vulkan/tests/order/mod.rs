@@ -1,9 +1,8 @@
 //! Rows in order on the device: equal elements, those that are no numbers, every dtype, along any axis, against the reference backend.
 
-use crate::differential;
 use crate::packed::{agrees, devices, operands, tensor};
 use pteron_ir::op::IntArg;
-use pteron_ir::{Op, TensorType, Type, TypeSource, ValueId, parse_graph};
+use pteron_ir::{Op, TensorType, Type, TypeSource, ValueId};
 use pteron_runtime::backend::Support;
 use pteron_runtime::reference::cast;
 use pteron_tensor::{DType, HostTensor};
@@ -63,38 +62,5 @@ fn rows_that_are_too_long_have_no_kernel() {
         let long = Long(Type::Tensor(TensorType::known(DType::F32, &[1, 1025])));
         let support = backend.supports(&Op::Argsort { x: ValueId(0), axis: 1 }, &long);
         assert!(matches!(support, Support::No(_)), "{support:?}");
-    }
-}
-
-/// A grid is whole rows of groups: those that are too many write nothing beside the result.
-#[test]
-fn more_groups_than_a_row_of_a_grid_change_nothing_else() {
-    let count = 40_000;
-    let text = format!(
-        r#"
-graph "forward"
-  input %0 "a": f32[{count}, 1, 1]
-  input %1 "b": f32[{count}, 1, 1]
-{{
-  %2: f32[{count}, 1, 1] = square(x=%0)
-  %3: f32[{count}, 1, 1] = square(x=%1)
-  %4: f32[{count}, 1, 1] = addmm(mat1=%0, mat2=%1)
-  %5: f32[{count}, 1, 1] = add(a=%2, b=%3)
-  %6: f32[{count}, 1, 1] = add(a=%4, b=%5)
-}}
-output %6 "out": f32[{count}, 1, 1]
-"#
-    );
-    let (a, b) = (tensor(DType::F32, &[count, 1, 1], 1), tensor(DType::F32, &[count, 1, 1], 2));
-    let (x, y) = (a.as_slice::<f32>().unwrap().to_vec(), b.as_slice::<f32>().unwrap().to_vec());
-    for backend in devices() {
-        let inputs = [a.clone().into(), b.clone().into()];
-        let outputs =
-            differential::run_graph(parse_graph(&text).unwrap(), &inputs, backend.as_ref()).unwrap();
-        let got = outputs[0].to_tensor().unwrap().unwrap();
-        for (at, got) in got.as_slice::<f32>().unwrap().iter().enumerate() {
-            let want = x[at] * y[at] + (x[at] * x[at] + y[at] * y[at]);
-            assert!((got - want).abs() <= 1e-5, "element {at} is {got}, not {want}");
-        }
     }
 }

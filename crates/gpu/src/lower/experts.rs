@@ -14,70 +14,85 @@ use pteron_tensor::DType;
 const FEW_PICKS: usize = 32;
 const FEW_A_MATRIX: usize = 2;
 
-/// The right operand: matrices side by side, of which rows of packed ones are columns or not.
-pub(crate) enum Matrices {
-    Dense(View),
-    Packed(PackedRows, bool),
+/// What is multiplied, spread over the picks.
+struct Spread {
+    batch: Vec<usize>,
+    rows: usize,
+    columns: usize,
+    inner: usize,
+    /// Of `x`.
+    over: Layout,
+    /// By batch, with strides.
+    picks: View,
 }
 
-/// `x` times the matrix that each batch of the result picks: `[batch.., rows, inner]`, which spreads over the picks.
-pub(crate) fn gather(on: &mut Lowering, out: View, x: View, matrices: Matrices, picks: View) -> Option<()> {
+impl Spread {
+    fn of(out: View, x: View, picks: View) -> Option<Spread> {
+        let &[ref batch @ .., rows, columns] = out.sizes() else { return None };
+        let inner = *x.sizes().last()?;
+        let over = x.layout.broadcast_to(&[batch, &[rows, inner]].concat())?;
+        let picks = picks.with(picks.layout.broadcast_to(batch)?);
+        Some(Spread { batch: batch.to_vec(), rows, columns, inner, over, picks })
+    }
+
+    fn shape(&self) -> (usize, usize, usize) {
+        (self.rows, self.columns, self.inner)
+    }
+}
+
+/// `x` times the matrix `[inner, columns]` that each batch of the result picks: `[batch.., rows, inner]`.
+pub(crate) fn gather(on: &mut Lowering, out: View, x: View, matrices: View, picks: View) -> Option<()> {
     if out.layout.is_empty() {
         return Some(());
     }
-    let &[ref batch @ .., rows, columns] = out.sizes() else { return None };
-    let inner = *x.sizes().last()?;
-    let over = x.layout.broadcast_to(&[batch, &[rows, inner]].concat())?;
-    let picks = picks.with(picks.layout.broadcast_to(batch)?);
-    let matrices = match matrices {
-        Matrices::Packed(packed, true) => {
-            let packed = packed.plain(on);
-            if by_rows(on, out, x.with(over), &packed, picks).is_some() {
-                return Some(());
-            }
-            Matrices::Packed(packed, true)
-        }
-        Matrices::Packed(packed, false) => Matrices::Packed(packed.plain(on), false),
-        dense => dense,
+    let spread = Spread::of(out, x, picks)?;
+    let &[ref lead @ .., inner, columns] = matrices.sizes() else { return None };
+    let count = lead.iter().product();
+    let sizes = [count, inner, columns];
+    // Matrices that lie evenly apart are one axis.
+    let (matrices, whole) = match matrices.layout.reshape(&sizes) {
+        Some(layout) => (matrices, layout),
+        None => (on.plain(matrices), Layout::row_major(&sizes)?),
     };
-    let picks = on.plain(picks);
-    let target = on.row_target(out, columns);
-    let batch = batch.to_vec();
-    let shape = (rows, columns, inner);
-    match &matrices {
-        Matrices::Dense(b) => {
-            let sizes = b.sizes();
-            let (lead, [_, _]) = sizes.split_at_checked(sizes.len().checked_sub(2)?)? else { return None };
-            let count = lead.iter().product();
-            // Matrices that lie evenly apart are one axis.
-            let whole = b.layout.reshape(&[&[count], &sizes[sizes.len() - 2..]].concat());
-            let (b, whole) = match whole {
-                Some(layout) => (*b, layout),
-                None => {
-                    let copied = on.plain(*b);
-                    (copied, Layout::row_major(&[count, sizes[sizes.len() - 2], sizes[sizes.len() - 1]])?)
-                }
-            };
-            let stack = Stack { picks, count, step: whole.strides()[0], rows: 0 };
-            let one = whole.remove_axis(0)?;
-            let zeros = vec![0isize; batch.len()];
-            let right = Layout::from_parts(
-                &[&batch[..], one.sizes()].concat(),
-                &[&zeros[..], one.strides()].concat(),
-            )?;
-            tiles(on, target, &batch, shape, &[(x, over), (b, right)], (1.0, 0.0), None, Some(&stack));
-        }
-        Matrices::Packed(packed, transposed) => {
-            let stack = Stack {
-                picks,
-                count: packed.matrices(),
-                step: (packed.rows() * packed.words()) as isize,
-                rows: packed.rows(),
-            };
-            let right = Some((packed, *transposed));
-            tiles(on, target, &batch, shape, &[(x, over)], (1.0, 0.0), right, Some(&stack));
-        }
+    let stack = Stack { picks: on.plain(spread.picks), count, step: whole.strides()[0], rows: 0 };
+    let one = whole.remove_axis(0)?;
+    let zeros = vec![0isize; spread.batch.len()];
+    let right = Layout::from_parts(
+        &[&spread.batch[..], one.sizes()].concat(),
+        &[&zeros[..], one.strides()].concat(),
+    )?;
+    let target = on.row_target(out, spread.columns);
+    let operands = [(x, spread.over), (matrices, right)];
+    tiles(on, target, &spread.batch, spread.shape(), &operands, (1.0, 0.0), None, Some(&stack));
+    on.settle(target, out);
+    Some(())
+}
+
+/// The same with packed rows, which are columns of the matrices or, not transposed, rows.
+pub(crate) fn gather_packed(
+    on: &mut Lowering,
+    out: View,
+    x: View,
+    (packed, transposed): (PackedRows, bool),
+    picks: View,
+) -> Option<()> {
+    if out.layout.is_empty() {
+        return Some(());
     }
+    let spread = Spread::of(out, x, picks)?;
+    let packed = packed.plain(on);
+    if transposed && by_rows(on, out, x.with(spread.over), &packed, spread.picks).is_some() {
+        return Some(());
+    }
+    let stack = Stack {
+        picks: on.plain(spread.picks),
+        count: packed.matrices(),
+        step: (packed.rows() * packed.words()) as isize,
+        rows: packed.rows(),
+    };
+    let target = on.row_target(out, spread.columns);
+    let (operands, right) = ([(x, spread.over)], Some((&packed, transposed)));
+    tiles(on, target, &spread.batch, spread.shape(), &operands, (1.0, 0.0), right, Some(&stack));
     on.settle(target, out);
     Some(())
 }

@@ -15,7 +15,7 @@ mod token;
 
 pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa};
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
-pub(crate) use experts::{Matrices, gather};
+pub(crate) use experts::{gather, gather_packed};
 pub(crate) use index::{index_copy, pick_along, pick_slices};
 pub(crate) use linear::{PackedRows, addmm, dequantize, embed, quantized_matmul};
 pub(crate) use norm::{is_normed_by_words, norm};

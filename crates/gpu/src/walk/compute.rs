@@ -4,7 +4,7 @@
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::View;
 use crate::kernel::Packed;
-use crate::lower::{self, Matrices, Numbers, PackedRows, axis_of};
+use crate::lower::{self, Numbers, PackedRows, axis_of};
 use pteron_ir::op::{FloatArg, IndexArg, IntArg};
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
@@ -395,7 +395,7 @@ impl Walk<'_> {
                 let (x, picks) = (self.tensor(*x)?, self.maybe(*rhs_indices)?);
                 let on = &mut self.lowering;
                 odd(match picks {
-                    Some(picks) => lower::gather(on, out, x, Matrices::Packed(packed, *transpose), picks),
+                    Some(picks) => lower::gather_packed(on, out, x, (packed, *transpose), picks),
                     None => lower::quantized_matmul(on, out, x, packed, *transpose),
                 })?;
             }
@@ -403,7 +403,7 @@ impl Walk<'_> {
                 let (a, b, picks) = (self.tensor(*a)?, self.tensor(*b)?, self.maybe(*rhs_indices)?);
                 let on = &mut self.lowering;
                 odd(match picks {
-                    Some(picks) => lower::gather(on, out, a, Matrices::Dense(b), picks),
+                    Some(picks) => lower::gather(on, out, a, b, picks),
                     None => lower::addmm(on, out, (a, b), None, (1.0, 0.0)),
                 })?;
             }

@@ -1,10 +1,14 @@
 //! Products with matrices that rows pick by number, as experts are, against the reference backend: few rows, many rows, experts that
 //! nobody meets, and numbers of experts that there are not.
 
-use crate::differential;
 use crate::packed::{FORMS, Form, agrees, devices, operands, tensor};
-use pteron_ir::{Op, ValueId, parse_graph};
+use crate::{device, differential};
+use pteron_ir::{Op, Ssa, TypeSource, ValueId, parse_graph};
+use pteron_runtime::backend::{Backend, DeviceId, DeviceInfo, LoadOptions, Loaded, Precision, Support};
+use pteron_runtime::reference::Reference;
+use pteron_runtime::{Result, Value, VerifiedProgram};
 use pteron_tensor::{DType, HostTensor};
+use std::sync::Arc;
 
 /// What is multiplied with what.
 struct Case {
@@ -66,7 +70,7 @@ fn picks(case: &Case, dtype: DType) -> HostTensor {
     }
 }
 
-fn gather_qmm(form: Form, biased: bool, transpose: bool) -> Op<pteron_ir::Ssa> {
+fn gather_qmm(form: Form, biased: bool, transpose: bool) -> Op<Ssa> {
     Op::GatherQmm {
         x: ValueId(0),
         w: ValueId(2),
@@ -166,6 +170,80 @@ output %4 "out": f32[{tokens}, 1, 1, {columns}]
                 let named = format!("index {wrong} is outside an axis of size 3");
                 assert!(error.contains(&named), "{tokens} tokens: {error}");
             }
+        }
+    }
+}
+
+/// A backend that may round activations to 8 bits.
+struct Hasty(Arc<dyn Backend>);
+
+impl Backend for Hasty {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        self.0.devices()
+    }
+
+    fn supports(&self, op: &Op<Ssa>, types: &dyn TypeSource) -> Support {
+        self.0.supports(op, types)
+    }
+
+    fn load(
+        &self,
+        device: DeviceId,
+        program: &VerifiedProgram,
+        options: &LoadOptions,
+    ) -> Result<Arc<dyn Loaded>> {
+        self.0.load(device, program, &LoadOptions { precision: Precision::Fast, ..options.clone() })
+    }
+}
+
+/// One row, several rows that are read together, and rows that pick.
+#[test]
+fn products_are_close_where_activations_may_be_rounded() {
+    let Some(vulkan) = device::open() else { return };
+    let hasty = Hasty(vulkan);
+    for form in FORMS.into_iter().filter(|form| matches!(form.bits, 4 | 8)) {
+        for (tokens, picks) in [(1, false), (20, false), (1, true), (7, true)] {
+            let (inner, columns, matrices) = (form.group.max(32) as usize * 4, 34, 3);
+            let lead: Vec<usize> = if picks { vec![matrices, columns] } else { vec![columns] };
+            let weights = form.weights(DType::F32, &[&lead[..], &[inner]].concat(), tokens);
+            let rows: Vec<usize> = if picks { vec![tokens, 1] } else { vec![tokens] };
+            let x = tensor(DType::F32, &[&rows[..], &[inner]].concat(), 5);
+            let numbers: Vec<i32> = (0..tokens).map(|at| (at * 2 % matrices) as i32).collect();
+            let by = HostTensor::from_slice(vec![tokens], &numbers).unwrap();
+            let shapes: Vec<String> =
+                weights.iter().map(|part| format!("{}{:?}", part.dtype(), part.shape())).collect();
+            let inputs: String = shapes
+                .iter()
+                .enumerate()
+                .map(|(at, shape)| format!("  input %{} \"weights.{at}\": {shape}\n", at + 2))
+                .collect();
+            let biases = if weights.len() == 3 { ", biases=%4" } else { "" };
+            let (kind, more) =
+                if picks { ("gather_qmm", ", rhs_indices=%1") } else { ("quantized_matmul", "") };
+            let out = format!("f32{:?}", [&rows[..], &[columns]].concat());
+            let text = format!(
+                "graph \"forward\"\n  input %0 \"x\": f32{:?}\n  input %1 \"picks\": i32[{tokens}]\n{inputs}{{\n  \
+                 %{last}: {out} = {kind}(x=%0, w=%2, scales=%3{biases}{more}, group_size={}, bits={}, mode=\"{}\", \
+                 transpose=true)\n}}\noutput %{last} \"out\": {out}\n",
+                x.shape(),
+                form.group,
+                form.bits,
+                form.mode,
+                last = weights.len() + 2,
+            );
+            let inputs: Vec<Value> = [x, by].into_iter().chain(weights).map(Into::into).collect();
+            let run = |backend: &dyn Backend| -> Vec<f32> {
+                let outputs = differential::run_graph(parse_graph(&text).unwrap(), &inputs, backend).unwrap();
+                outputs[0].to_tensor().unwrap().unwrap().as_slice::<f32>().unwrap().to_vec()
+            };
+            let (got, want) = (run(&hasty), run(&Reference::default()));
+            let most = want.iter().fold(0f32, |most, x| most.max(x.abs()));
+            let off = got.iter().zip(&want).fold(0f32, |off, (a, b)| off.max((a - b).abs()));
+            assert!(off <= 2e-2 * most, "{form:?}, {tokens} tokens, {kind}: off by {off} of {most}");
         }
     }
 }

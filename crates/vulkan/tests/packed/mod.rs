@@ -69,7 +69,7 @@ impl Form {
             return vec![w, tensor(dtype, &with(groups), seed + 1), tensor(dtype, &with(groups), seed + 2)];
         }
         let byte = |at: usize| match self.mode {
-            "nvfp4" => (0x28 + mix(at) % 24) as u8 | if at % 3 == 0 { 0x80 } else { 0 },
+            "nvfp4" => (0x28 + mix(at) % 24) as u8 | if at.is_multiple_of(3) { 0x80 } else { 0 },
             _ => (123 + mix(at) % 6) as u8,
         };
         let bytes: Vec<u8> = (0..rows * groups).map(byte).collect();

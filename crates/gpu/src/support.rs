@@ -1,10 +1,12 @@
 //! Which ops have kernels: said of every node when a program is loaded, so that what has none runs elsewhere.
 
 use crate::features::Features;
-use crate::kernel::MOST_FEATURES;
+use crate::kernel::{MOST_FEATURES, MOST_ORDERED};
+use crate::lower::axis_of;
 use pteron_ir::op::IndexArg;
 use pteron_ir::{Op, OpKind, Ssa, TensorType, Type, TypeSource, ValueId};
 use pteron_tensor::DType;
+use pteron_tensor::quant::{Mode, Scheme};
 
 /// The most axes of a tensor in a kernel.
 const MOST_AXES: usize = 8;
@@ -77,6 +79,8 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
         Op::Sin { x } | Op::Cos { x } if !float(*x) => Err("it has no kernel for integers"),
         _ if is_view(op) || is_elementwise(op.kind()) || is_reduction(op.kind()) => Ok(()),
         Op::Round { x, decimals } if *decimals == 0 || !float(*x) && *decimals > 0 => Ok(()),
+        // Of floats it is PyTorch's, which goes by way of an exact remainder.
+        Op::FloorDivide { a, b } if [a, b].iter().all(|&&x| tensor(x).is_some_and(is_index)) => Ok(()),
         Op::Power { a, b } if float(*a) && float(*b) => Ok(()),
         Op::Full { .. } | Op::FullLike { .. } | Op::ARange { .. } => Ok(()),
         Op::Tri { .. } | Op::Tril { .. } | Op::Triu { .. } => Ok(()),
@@ -101,13 +105,44 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
         Op::Addmm { .. } => Ok(()),
         Op::QuantizedMatmul { w, scales, biases, group_size, bits, mode, .. } => {
             let flat = tensor(*w).is_some_and(|ty| ty.shape.len() == 2);
-            match flat && is_affine(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) {
+            match flat && is_packed(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) {
                 true => Ok(()),
                 false => Err("this form of quantised weights has no kernel"),
             }
         }
+        Op::GatherQmm {
+            w, scales, biases, group_size, bits, mode, lhs_indices: None, rhs_indices, ..
+        } => {
+            let fits = match rhs_indices {
+                Some(picks) => tensor(*picks).is_some_and(is_index),
+                None => tensor(*w).is_some_and(|ty| ty.shape.len() == 2),
+            };
+            match fits && is_packed(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) {
+                true => Ok(()),
+                false => Err("this form of quantised weights has no kernel"),
+            }
+        }
+        Op::GatherMm { lhs_indices: None, rhs_indices, .. }
+            if rhs_indices.is_none_or(|picks| tensor(picks).is_some_and(is_index)) =>
+        {
+            Ok(())
+        }
+        Op::GatherQmm { .. } | Op::GatherMm { .. } => Err("rows that indices pick have no kernel"),
+        Op::Argsort { x, axis }
+        | Op::Sort { x, axis }
+        | Op::ArgPartition { x, axis, .. }
+        | Op::Partition { x, axis, .. } => {
+            let size = tensor(*x).and_then(|ty| match ty.shape.len() {
+                0 => Some(1),
+                rank => ty.shape.get(axis_of(*axis, rank))?.as_known(),
+            });
+            match size.is_some_and(|size| size <= MOST_ORDERED as i64) {
+                true => Ok(()),
+                false => Err("rows of this length are put in order elsewhere"),
+            }
+        }
         Op::Dequantize { scales, biases, group_size, bits, mode, global_scale: None, .. }
-            if is_affine(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) =>
+            if is_packed(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) =>
         {
             Ok(())
         }
@@ -142,20 +177,26 @@ fn is_index(ty: &TensorType) -> bool {
     ty.dtype.is_int()
 }
 
-/// Codes of 2 to 8 bits with a scale and a bias of one dtype a group, in groups that hold whole words of codes.
-fn is_affine(
+/// Rows of a mode: affine ones of 2 to 8 bits with a scale and a bias of one dtype a group, or floats of few bits with scales of one
+/// byte.
+fn is_packed(
     scales: Option<&TensorType>,
     biases: Option<&TensorType>,
     group: i32,
     bits: i32,
     mode: &str,
 ) -> bool {
-    let (Some(scales), Some(biases)) = (scales, biases) else { return false };
-    mode == "affine"
-        && matches!(bits, 2..=6 | 8)
-        && matches!(group, 32 | 64 | 128)
-        && scales.dtype == biases.dtype
-        && scales.dtype.is_float()
+    let Some(scales) = scales else { return false };
+    match Mode::from_name(mode) {
+        Ok(Mode::Affine) => {
+            matches!(bits, 2..=6 | 8)
+                && matches!(group, 16 | 32 | 64 | 128)
+                && biases.is_some_and(|biases| biases.dtype == scales.dtype)
+                && scales.dtype.is_float()
+        }
+        Ok(mode) => Scheme::new(mode, bits, group).is_ok() && scales.dtype == DType::U8 && biases.is_none(),
+        Err(_) => false,
+    }
 }
 
 fn is_view(op: &Op<Ssa>) -> bool {
@@ -212,6 +253,7 @@ fn is_elementwise(kind: OpKind) -> bool {
             | OpKind::Subtract
             | OpKind::Multiply
             | OpKind::Divide
+            | OpKind::LogAddExp
             | OpKind::Maximum
             | OpKind::Minimum
             | OpKind::Less

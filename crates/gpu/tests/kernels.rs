@@ -7,6 +7,7 @@ use pteron_gpu::{
 };
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
+use pteron_tensor::quant::Mode;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -46,7 +47,8 @@ fn maps() -> Vec<Kernel> {
         OpKind::Arctanh,
         OpKind::Round,
     ];
-    let binary = [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide];
+    let binary =
+        [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide, OpKind::LogAddExp];
     let mut kernels = Vec::new();
     for dtype in FLOATS {
         kernels.extend(unary.map(|kind| map(kind, &[dtype], dtype, dtype, 0)));
@@ -56,6 +58,9 @@ fn maps() -> Vec<Kernel> {
         for to in FLOATS.into_iter().chain(INTS) {
             kernels.push(map(OpKind::AsType, &[from], from, to, 2));
         }
+        if from != DType::Bool && !from.is_float() {
+            kernels.push(map(OpKind::FloorDivide, &[from, from], from, from, 1));
+        }
         kernels.push(map(OpKind::Where, &[DType::Bool, from, from], from, from, 2));
         kernels.push(map(OpKind::Full, &[], from, from, 0));
         kernels.push(map(OpKind::ARange, &[], from, from, 0));
@@ -64,10 +69,25 @@ fn maps() -> Vec<Kernel> {
     kernels
 }
 
+fn affine(bits: u32, dtype: DType) -> Packed {
+    Packed { mode: Mode::Affine, bits, group: 32, dtype }
+}
+
+/// Forms whose groups are parts of what is read at once, and floats of few bits.
+fn small_forms() -> [Packed; 4] {
+    let floats = |mode, bits, group| Packed { mode, bits, group, dtype: DType::U8 };
+    [
+        Packed { group: 16, ..affine(4, DType::F16) },
+        floats(Mode::MxFp4, 4, 32),
+        floats(Mode::NvFp4, 4, 16),
+        floats(Mode::MxFp8, 8, 32),
+    ]
+}
+
 fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
     let plain = |bits| Gemv {
         left: dtype,
-        right: Packed { bits, group: 32, dtype: DType::BF16 },
+        right: affine(bits, DType::BF16),
         out: dtype,
         matrices: 1,
         rows: 2,
@@ -76,28 +96,43 @@ fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
         gate: None,
         residual: None,
         norm: None,
+        picks: None,
         subgroups,
         int8: false,
     };
     let mut gemvs = vec![plain(4), plain(8), Gemv { matrices: 3, rows: 4, ..plain(4) }];
+    gemvs.push(Gemv { picks: Some(DType::U32), ..plain(4) });
+    gemvs.push(Gemv { picks: Some(DType::I64), residual: Some(dtype), ..plain(8) });
     gemvs.push(Gemv { residual: Some(dtype), ..plain(4) });
     gemvs.push(Gemv { norm: Some(dtype), matrices: 3, ..plain(4) });
     for gate in ["silu", "sigmoid_product", "gelu", "gelu_tanh"] {
         gemvs.push(Gemv { gate: Some(gate), matrices: 2, norm: Some(dtype), ..plain(8) });
     }
-    let several: Vec<Gemv> = gemvs.iter().map(|gemv| Gemv { lanes: 4, ..gemv.clone() }).collect();
+    for right in small_forms() {
+        gemvs.extend([
+            Gemv { right, ..plain(4) },
+            Gemv { right, gate: Some("silu"), matrices: 2, ..plain(4) },
+        ]);
+    }
+    let several = gemvs.iter().filter(|gemv| gemv.picks.is_none());
+    let several: Vec<Gemv> = several.map(|gemv| Gemv { lanes: 4, ..gemv.clone() }).collect();
     gemvs.extend(several);
-    let by_bytes: Vec<Gemv> = gemvs.iter().map(|gemv| Gemv { int8: true, ..gemv.clone() }).collect();
+    let by_bytes: Vec<Gemv> = gemvs
+        .iter()
+        .filter(|gemv| gemv.right.mode != Mode::MxFp8)
+        .map(|gemv| Gemv { int8: true, ..gemv.clone() })
+        .collect();
     gemvs.into_iter().chain(by_bytes).map(Kernel::Gemv).collect()
 }
 
 fn others() -> Vec<Kernel> {
-    let mut kernels = Vec::new();
+    let mut kernels = [DType::U32, DType::I64, DType::U8].map(|picks| Kernel::Sorted { picks }).to_vec();
     for size in [1, 2, 4, 8] {
         kernels.push(Kernel::Copy { size, rank: 3 });
         kernels.push(Kernel::Place { size, indices: DType::I64, rank: 2 });
     }
     for dtype in FLOATS.into_iter().chain(INTS) {
+        kernels.push(Kernel::Order { input: dtype, rank: 1 });
         kernels.push(Kernel::Pick { dtype, indices: vec![DType::I32], rank: 3 });
         kernels.push(Kernel::Pick { dtype, indices: vec![DType::I64, DType::U32], rank: 3 });
         for kind in [OpKind::Sum, OpKind::Max, OpKind::Argmax, OpKind::Any] {
@@ -110,7 +145,9 @@ fn others() -> Vec<Kernel> {
             kernels.push(Kernel::Reduce { kind, input: dtype, out, kept: 2, folded: 1 });
         }
     }
-    let packed = [2, 3, 4, 5, 6, 8].map(|bits| Packed { bits, group: 32, dtype: DType::BF16 });
+    let mut packed = [2, 3, 4, 5, 6, 8].map(|bits| affine(bits, DType::BF16)).to_vec();
+    packed.push(Packed { group: 16, ..affine(6, DType::BF16) });
+    packed.extend(small_forms());
     for dtype in FLOATS {
         for kind in [OpKind::Mean, OpKind::Var, OpKind::Std, OpKind::LogSumExp] {
             kernels.push(Kernel::Reduce { kind, input: dtype, out: dtype, kept: 0, folded: 2 });
@@ -125,11 +162,16 @@ fn others() -> Vec<Kernel> {
             kernels.push(Kernel::Rope { dtype, freqs, offsets, traditional, rank: 3 });
         }
         let bias = Some(dtype);
-        kernels.push(Kernel::Matmul { left: dtype, right: Right::Dense(dtype), out: dtype, bias, batch: 1 });
-        for packed in packed {
+        let right = Right::Dense(dtype);
+        kernels.push(Kernel::Matmul { left: dtype, right, out: dtype, bias, picks: None, batch: 1 });
+        let picks = Some(DType::U32);
+        kernels.push(Kernel::Matmul { left: dtype, right, out: dtype, bias: None, picks, batch: 2 });
+        for &packed in &packed {
             for transposed in [true, false] {
                 let right = Right::Packed { packed, transposed };
-                kernels.push(Kernel::Matmul { left: dtype, right, out: dtype, bias: None, batch: 0 });
+                for (picks, batch) in [(None, 0), (Some(DType::I64), 1)] {
+                    kernels.push(Kernel::Matmul { left: dtype, right, out: dtype, bias: None, picks, batch });
+                }
             }
             for subgroups in [true, false] {
                 kernels.push(Kernel::Matvec { left: dtype, right: packed, out: dtype, subgroups });
@@ -145,17 +187,13 @@ fn others() -> Vec<Kernel> {
             kernels.push(Kernel::Decode(Decode { q: dtype, kv: dtype, out: dtype, threads: 128, subgroups }));
             kernels.extend(gemvs(dtype, subgroups));
         }
-        for bits in [4, 8] {
-            let right = Packed { bits, group: 32, dtype: DType::F16 };
-            kernels.push(Kernel::Gemm(Gemm { left: dtype, right, out: dtype }));
-            for (large, subgroup) in [(false, 32), (true, 32), (false, 8)] {
-                kernels.push(Kernel::Cooperative(Cooperative {
-                    left: dtype,
-                    right,
-                    out: dtype,
-                    subgroup,
-                    large,
-                }));
+        for right in [affine(4, DType::F16), affine(8, DType::F16)].into_iter().chain(small_forms()) {
+            for sorted in [false, true] {
+                kernels.push(Kernel::Gemm(Gemm { left: dtype, right, out: dtype, sorted }));
+                for (large, subgroup) in [(false, 32), (true, 32), (false, 8)] {
+                    let product = Cooperative { left: dtype, right, out: dtype, subgroup, large, sorted };
+                    kernels.push(Kernel::Cooperative(product));
+                }
             }
         }
         kernels.push(Kernel::Greatest(Greatest { dtype, threads: 128 }));

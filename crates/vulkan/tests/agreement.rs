@@ -6,13 +6,18 @@ mod attends;
 mod device;
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
+mod experts;
 mod kept;
+mod order;
+mod packed;
 
 use differential::programs::check_program;
+use packed::{agrees, devices, operands, tensor};
 use pteron_gpu::Features;
-use pteron_ir::parse_graph;
+use pteron_ir::{Op, ValueId, parse_graph};
 use pteron_runtime::WithFallback;
 use pteron_runtime::backend::Backend;
+use pteron_runtime::reference::cast;
 use pteron_runtime::registry::Registry;
 use pteron_tensor::{DType, HostTensor};
 use pteron_vulkan::VulkanOptions;
@@ -93,4 +98,61 @@ output %2 "out": f16[2, 5]
         assert!(error.contains(&format!("index {wrong} is outside an axis of size 3")), "{error}");
     }
     assert!(graph(1 << 40).is_err());
+}
+
+/// Quotients of integers of both signs, by zero, and of the least by -1; sums of logarithms far apart and infinite.
+#[test]
+fn quotients_rounded_down_and_sums_of_logarithms_agree_with_the_reference_backend() {
+    let (a, b) = (ValueId(0), ValueId(1));
+    for backend in devices() {
+        for dtype in [DType::I32, DType::I8, DType::U8, DType::U32, DType::I16] {
+            let least = if dtype == DType::I8 { -128.0 } else { -2_147_483_648.0 };
+            let signs = if matches!(dtype, DType::U8 | DType::U32) { [7.0, 255.0] } else { [-7.0, least] };
+            let x = [[7.0, 6.0, 0.0, signs[0], signs[1]]; 5].concat();
+            let y = [2.0, 3.0, 0.0, 7.0, if signs[0] < 0.0 { -1.0 } else { 1.0 }].map(|y| [y; 5]).concat();
+            let given = [x, y].map(|numbers: Vec<f32>| {
+                cast(&HostTensor::from_slice(vec![25], &numbers).unwrap(), dtype).unwrap()
+            });
+            agrees(&Op::FloorDivide { a, b }, &operands(given), backend.as_ref(), &format!("{dtype}"));
+        }
+        let special = [f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0, -3.5, 1000.0];
+        let x = special.map(|x| [x; 6]).concat();
+        let y = [special; 6].concat();
+        let given = [x, y].map(|numbers| HostTensor::from_slice(vec![36], &numbers).unwrap());
+        agrees(&Op::LogAddExp { a, b }, &operands(given), backend.as_ref(), "sums of logarithms");
+    }
+}
+
+/// A grid is whole rows of groups: those that are too many write nothing behind the result, where another value lies.
+#[test]
+fn more_groups_than_a_row_of_a_grid_change_nothing_else() {
+    let count = 40_000;
+    let text = format!(
+        r#"
+graph "forward"
+  input %0 "a": f32[{count}, 1, 1]
+  input %1 "b": f32[{count}, 1, 1]
+{{
+  %2: f32[{count}, 1, 1] = square(x=%0)
+  %3: f32[{count}, 1, 1] = square(x=%1)
+  %4: f32[1, 1] = sum(x=%2, axes=[0], keepdims=false)
+  %5: f32[{count}, 1, 1] = addmm(mat1=%0, mat2=%1)
+  %6: f32[{count}, 1, 1] = add(a=%5, b=%3)
+}}
+output %6 "out": f32[{count}, 1, 1]
+output %4 "sum": f32[1, 1]
+"#
+    );
+    let (a, b) = (tensor(DType::F32, &[count, 1, 1], 1), tensor(DType::F32, &[count, 1, 1], 2));
+    let (x, y) = (a.as_slice::<f32>().unwrap().to_vec(), b.as_slice::<f32>().unwrap().to_vec());
+    for backend in devices() {
+        let inputs = [a.clone().into(), b.clone().into()];
+        let outputs =
+            differential::run_graph(parse_graph(&text).unwrap(), &inputs, backend.as_ref()).unwrap();
+        let got = outputs[0].to_tensor().unwrap().unwrap();
+        for (at, got) in got.as_slice::<f32>().unwrap().iter().enumerate() {
+            let want = x[at] * y[at] + y[at] * y[at];
+            assert!((got - want).abs() <= 1e-5, "element {at} is {got}, not {want}");
+        }
+    }
 }

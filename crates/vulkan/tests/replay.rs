@@ -126,6 +126,10 @@ fn tokens_agree_in(
 fn replayed_tokens_are_those_of_the_reference_backend() {
     tokens_agree(&VulkanOptions::default(), "4w", (DType::F32, KvCache::OffGraph), 1e-4);
     tokens_agree(&VulkanOptions::default(), "8w", (DType::F32, KvCache::OffGraph), 1e-4);
+    for scheme in ["mxfp4", "nvfp4", "mxfp8"] {
+        tokens_agree(&VulkanOptions::default(), scheme, (DType::F32, KvCache::OffGraph), 1e-4);
+    }
+    tokens_agree(&VulkanOptions::default(), "mxfp4", (DType::BF16, KvCache::OffGraph), 5e-2);
     tokens_agree(&VulkanOptions::default(), "4w", (DType::BF16, KvCache::OffGraph), 5e-2);
     tokens_agree(&VulkanOptions::default(), "4w", (DType::F16, KvCache::OffGraph), 1e-2);
 }
@@ -134,7 +138,15 @@ fn replayed_tokens_are_those_of_the_reference_backend() {
 #[test]
 fn they_are_close_where_activations_may_be_rounded() {
     let options = VulkanOptions::default();
-    for (scheme, activations) in [("4w", DType::F32), ("8w", DType::F16), ("4w", DType::BF16)] {
+    let kinds = [
+        ("4w", DType::F32),
+        ("8w", DType::F16),
+        ("4w", DType::BF16),
+        ("mxfp4", DType::F32),
+        ("nvfp4", DType::BF16),
+        ("mxfp8", DType::F16),
+    ];
+    for (scheme, activations) in kinds {
         let kind = (activations, KvCache::OffGraph);
         tokens_agree_in(&options, scheme, kind, 5e-2, Precision::Fast);
     }
@@ -148,12 +160,10 @@ fn they_are_so_where_caches_are_in_the_graph() {
 
 #[test]
 fn they_are_so_where_a_device_has_the_least_features() {
-    tokens_agree(
-        &VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() },
-        "4w",
-        (DType::F32, KvCache::OffGraph),
-        1e-4,
-    );
+    let least = VulkanOptions { at_most: Some(Features::LEAST), ..VulkanOptions::default() };
+    for scheme in ["4w", "mxfp4", "nvfp4"] {
+        tokens_agree(&least, scheme, (DType::F32, KvCache::OffGraph), 1e-4);
+    }
 }
 
 #[test]

@@ -5,10 +5,12 @@
 //! At its limit it reads shared memory: a step of a large tile moves 48 KiB of fragments there for half a million multiply-adds.
 //!
 //! Parameters: rows, columns, inner size, first word of the result, first activation and stride of rows in 16 bytes, first word and
-//! words of a packed row in what is read at once, groups of a row, first scale, first bias, tiles across.
+//! words of a packed row in what is read at once, groups of a row, first scale, first bias, tiles across; over sorted rows those of
+//! [`Place`].
 
 use super::Packed;
 use super::gemm::{GEMM_STEP, Gemm};
+use super::sorted::Place;
 use super::source::{Source, encoded, four, param, per_vector, per_word};
 use pteron_tensor::DType;
 
@@ -25,6 +27,8 @@ pub struct Cooperative {
     pub subgroup: u32,
     /// Whether tiles are large: for products of which there are many.
     pub large: bool,
+    /// Whether rows pick matrices of a stack, by a table in which they are sorted.
+    pub sorted: bool,
 }
 
 /// Rows and columns of a matrix.
@@ -57,31 +61,31 @@ impl Cooperative {
     }
 
     /// Statements that read what a thread brings of a step from global memory.
-    fn read(&self, k: &str, items: u32) -> String {
+    fn read(&self, k: &str, items: u32, place: &Place) -> String {
         let vectors = 16 / per_vector(self.left);
         let group = self.right.group;
         let mut text = String::new();
         for item in 0..items {
             text += &format!(
-                "{{ let at_x = {first} + min(m0 + place{item}, {rows} - 1u) * {stride} + ({k} / 16u + half{item}) * {vectors}u;\n",
+                "{{ let at_x = {first} + x_row{item} * {stride} + ({k} / 16u + half{item}) * {vectors}u;\n",
                 first = param(4),
-                rows = param(0),
                 stride = param(5),
             );
             for vector in 0..vectors {
                 text += &format!("xs{item}_{vector} = x[at_x + {vector}u];\n");
             }
             text += &format!(
-                "let n = min(n0 + place{item}, {columns} - 1u);\n\
+                "let n = {lead}min(n0 + place{item}, {columns} - 1u);\n\
                  codes{item} = w[{first} + n * {stride} + {k} / 16u + half{item}];\n\
                  let g = n * {groups} + ({k} + half{item} * 16u) / {group}u;\n\
-                 scale{item} = load_scales({scales} + g);\nbias{item} = load_biases({biases} + g); }}\n",
+                 scale{item} = {scale};\nbias{item} = {bias}; }}\n",
+                lead = place.lead,
                 columns = param(1),
                 first = param(6),
                 stride = param(7),
                 groups = param(8),
-                scales = param(9),
-                biases = param(10),
+                scale = self.right.scale("", &format!("{} + g", param(9))),
+                bias = self.right.bias("", &format!("{} + g", param(10))),
             );
         }
         text
@@ -90,16 +94,17 @@ impl Cooperative {
     /// Statements that put it into shared memory.
     fn put(&self, items: u32) -> String {
         let bits = self.right.bits;
-        let (per, mask) = (per_vector(self.left) / 4, (1u32 << bits) - 1);
+        let per = per_vector(self.left) / 4;
         let mut text = String::new();
         for item in 0..items {
             for at in 0..4 {
                 let value = four(self.left, &format!("xs{item}_{}", at / per), at % per);
-                let codes: Vec<String> = (0..4)
+                let numbers: Vec<String> = (0..4)
                     .map(|code| {
                         let from = (at * 4 + code) * bits;
                         let word = ["x", "y", "z", "w"][(from / 32) as usize];
-                        format!("f32((codes{item}.{word} >> {}u) & {mask}u)", from % 32)
+                        let code = format!("codes{item}.{word} >> {}u", from % 32);
+                        self.right.number(&code, &format!("scale{item}"), &format!("bias{item}"))
                     })
                     .collect();
                 // What is beyond halves is as far as they go.
@@ -107,8 +112,8 @@ impl Cooperative {
                     "lefts[place{item} * {STRIDE}u + half{item} * 4u + {at}u] = \
                      vec4<f16>(clamp({value}, vec4<f32>(-65504.0), vec4<f32>(65504.0)));\n\
                      rights[place{item} * {STRIDE}u + half{item} * 4u + {at}u] = \
-                     vec4<f16>(fma(vec4<f32>({codes}), vec4<f32>(scale{item}), vec4<f32>(bias{item})));\n",
-                    codes = codes.join(", "),
+                     vec4<f16>(vec4<f32>({numbers}));\n",
+                    numbers = numbers.join(", "),
                 );
             }
         }
@@ -116,7 +121,7 @@ impl Cooperative {
     }
 
     /// Statements that write a subgroup's matrices, one by one through shared memory.
-    fn written(&self, across: u32, [by_rows, by_columns]: [u32; 2]) -> String {
+    fn written(&self, across: u32, [by_rows, by_columns]: [u32; 2], place: &Place) -> String {
         let (per, each) = (per_word(self.out), SIDE * SIDE / self.subgroup);
         let mut text = String::new();
         for i in 0..by_rows {
@@ -136,15 +141,15 @@ impl Cooperative {
                         "{{ let v = lane * {each}u + {first}u;\n\
                          let m = m0 + (subgroup / {across}u) * {down}u + {row}u + v / {SIDE}u;\n\
                          let n = n0 + (subgroup % {across}u) * {wide}u + {column}u + v % {SIDE}u;\n\
-                         if m < {rows} && n < {columns} {{ out[{out} + (m * {columns} + n) / {per}u] = {bits}; }} }}\n",
+                         if m < rows && n < {columns} {{ out[{out} + ({to} * {columns} + n) / {per}u] = {bits}; }} }}\n",
                         first = word * per,
                         down = by_rows * SIDE,
                         row = i * SIDE,
                         wide = by_columns * SIDE,
                         column = j * SIDE,
-                        rows = param(0),
                         columns = param(1),
                         out = param(3),
+                        to = (place.result)("m"),
                         bits = parts.join(" | "),
                     );
                 }
@@ -155,7 +160,7 @@ impl Cooperative {
     }
 
     pub(super) fn text(&self) -> String {
-        let Packed { bits, dtype, .. } = self.right;
+        let bits = self.right.bits;
         let ([down, across], [by_rows, by_columns]) = Cooperative::shape(self.large);
         let (tile, threads) =
             (Cooperative::tile(self.large) as u32, Cooperative::threads(self.large, self.subgroup));
@@ -167,8 +172,8 @@ impl Cooperative {
         } else {
             source.reads_pairs("w")
         }
-        source.reads("scales", dtype);
-        source.reads("biases", dtype);
+        self.right.reads_scales(&mut source, "");
+        let place = Place::new(&mut source, self.sorted, tile, "group / across_all");
         source.push(&format!(
             "var<workgroup> lefts: array<vec4<f16>, {all}>;\nvar<workgroup> rights: array<vec4<f16>, {all}>;\n\
              var<workgroup> stage: array<f32, {staged}>;",
@@ -178,14 +183,16 @@ impl Cooperative {
         // Half a step of a row of each operand is an item.
         let items = 2 * tile / threads;
         let mut body = format!(
-            "let m0 = group / {tiles} * {tile}u;\nlet n0 = group % {tiles} * {tile}u;\n",
-            tiles = param(11)
+            "let across_all = {tiles};\n{find}let m0 = down * {tile}u;\nlet n0 = group % across_all * {tile}u;\n",
+            tiles = param(11),
+            find = place.find,
         );
         for item in 0..items {
             body += &format!(
-                "let place{item} = (thread + {from}u) / 2u;\nlet half{item} = (thread + {from}u) % 2u;\n\
+                "let place{item} = (thread + {from}u) / 2u;\nlet half{item} = (thread + {from}u) % 2u;\nlet x_row{item} = {x_row};\n\
                  var codes{item}: {codes};\nvar scale{item}: f32;\nvar bias{item}: f32;\n",
                 from = item * threads,
+                x_row = (place.left)(&format!("min(m0 + place{item}, rows - 1u)")),
                 codes = if Gemm::words(bits) == 4 { "vec4<u32>" } else { "vec2<u32>" },
             );
             for vector in 0..16 / per_vector(self.left) {
@@ -221,12 +228,12 @@ impl Cooperative {
         body += &format!(
             "{first}for (var k0 = 0u; k0 < {inner}; k0 += {GEMM_STEP}u) {{\n{put}workgroupBarrier();\n\
              let next = k0 + {GEMM_STEP}u;\nif next < {inner} {{\n{read}}}\n{multiply}workgroupBarrier();\n}}\n",
-            first = self.read("0u", items),
+            first = self.read("0u", items, &place),
             inner = param(2),
             put = self.put(items),
-            read = self.read("next", items),
+            read = self.read("next", items, &place),
         );
-        body += &self.written(across, [by_rows, by_columns]);
+        body += &self.written(across, [by_rows, by_columns], &place);
         source.main_of(threads, true, &body);
         source.finish()
     }

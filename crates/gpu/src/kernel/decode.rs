@@ -54,7 +54,7 @@ impl Decode {
             .collect();
         let each = |text: &dyn Fn(u32) -> String| (0..fours).map(text).collect::<String>();
         let body = format!(
-            "let l = group % {queries};\nlet h = group / {queries} % {heads};\nlet b = group / ({queries} * {heads});\n\
+            "if group >= {groups} {{ return; }}\nlet l = group % {queries};\nlet h = group / {queries} % {heads};\nlet b = group / ({queries} * {heads});\n\
              let kh = h / {ratio};\n\
              let q0 = {q0} + i32(b) * {qb} + i32(h) * {qh} + i32(l) * {ql};\n\
              let k0 = {k0} + i32(b) * {kb} + i32(kh) * {kkh};\nlet v0 = {v0} + i32(b) * {vb} + i32(kh) * {vh};\n\
@@ -93,6 +93,7 @@ impl Decode {
              for (var i = 0u; i < slices; i++) {{ all += partial[i * value_vectors * {fours}u + d]; }}\n\
              let value = select(all / sum, vec4<f32>(), top == -infinity());\n\
              let to = {out0} + (group * value_vectors * {fours}u + d) * {words_each}u;\n{words}}}",
+            groups = param(0),
             out0 = param(1),
             heads = param(2),
             queries = param(3),

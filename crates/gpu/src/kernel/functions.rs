@@ -71,6 +71,52 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
   return u64(x);
 }",
     ),
+    // An integer in the order of floats: zeros are one, NaN is the last.
+    (
+        "float_order",
+        "fn float_order(x: f32) -> i32 {
+  let bits = bitcast<i32>(x);
+  if is_nan(x) { return 2147483647i; }
+  if (bits << 1u) == 0i { return 0i; }
+  return select(bits, bits ^ 2147483647i, bits < 0i);
+}",
+    ),
+    (
+        "e2m1",
+        "fn e2m1(code: u32) -> f32 {
+  let size = f32((0xc8643210u >> ((code & 7u) << 2u)) & 15u) * 0.5;
+  return select(size, -size, (code & 8u) != 0u);
+}",
+    ),
+    (
+        "e4m3fn",
+        "fn e4m3fn(code: u32) -> f32 {
+  let size = code & 0x7fu;
+  if size == 0x7fu { return not_a_number(); }
+  let value = select(bitcast<f32>((size << 20u) + 0x3c000000u), f32(size) * 0.001953125, size < 8u);
+  return select(value, -value, (code & 0x80u) != 0u);
+}",
+    ),
+    (
+        "e8m0",
+        "fn e8m0(code: u32) -> f32 {
+  if code == 255u { return not_a_number(); }
+  return bitcast<f32>(max(code << 23u, 0x400000u));
+}",
+    ),
+    // Four codes of e2m1 in the low halves of bytes, each as 16 and twice what it stands for, without a carry between them.
+    (
+        "e2m1_bytes",
+        "fn e2m1_bytes(codes: vec4<u32>) -> vec4<u32> {
+  let ones = vec4<u32>(0x01010101u);
+  let low = codes & vec4<u32>(0x07070707u);
+  let large = (codes >> vec4<u32>(2u)) & ones;
+  let rest = codes & (large | (large << vec4<u32>(1u)));
+  let size = low + rest + ((rest & (rest >> vec4<u32>(1u)) & ones) << vec4<u32>(1u));
+  let below = size & (((codes >> vec4<u32>(3u)) & ones) * vec4<u32>(255u));
+  return vec4<u32>(0x10101010u) + (size ^ below) - below;
+}",
+    ),
     // A NaN on either side wins; of equals the second is given.
     ("max_f32", "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }"),
     ("min_f32", "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }"),
@@ -81,6 +127,32 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
   if x < -1.0 { return not_a_number(); }
   if u == 1.0 || is_infinite(u) { return x; }
   return log(u) * (x / (u - 1.0));
+}",
+    ),
+    (
+        "log_add_exp",
+        "fn log_add_exp(a: f32, b: f32) -> f32 {
+  if a == b && is_infinite(a) { return a; }
+  return max_f32(a, b) + log1p(exp(-abs(a - b)));
+}",
+    ),
+    // Rounded down; by zero it is zero, and the least by -1 wraps.
+    (
+        "floor_divide_i32",
+        "fn floor_divide_i32(a: i32, b: i32) -> i32 {
+  if b == 0i { return 0i; }
+  if b == -1i { return 0i - a; }
+  let quotient = a / b;
+  return quotient - select(0i, 1i, quotient * b != a && (a < 0i) != (b < 0i));
+}",
+    ),
+    (
+        "floor_divide_i64",
+        "fn floor_divide_i64(a: i64, b: i64) -> i64 {
+  if b == 0li { return 0li; }
+  if b == -1li { return 0li - a; }
+  let quotient = a / b;
+  return quotient - select(0li, 1li, quotient * b != a && (a < 0li) != (b < 0li));
 }",
     ),
     (

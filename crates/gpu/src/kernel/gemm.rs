@@ -2,9 +2,11 @@
 //! registers, over steps of 32 that lie in shared memory (16 KiB), dequantised on their way there.
 //!
 //! Parameters: rows, columns, inner size, first word of the result, first activation and stride of rows in 16 bytes, first word and
-//! words of a packed row in what is read at once, groups of a row, first scale, first bias, tiles across.
+//! words of a packed row in what is read at once, groups of a row, first scale, first bias, tiles across; over sorted rows those of
+//! [`Place`].
 
 use super::Packed;
+use super::sorted::Place;
 use super::source::{Source, encoded, four, param, per_vector, per_word};
 use pteron_tensor::DType;
 
@@ -23,6 +25,8 @@ pub struct Gemm {
     pub right: Packed,
     /// Of the result.
     pub out: DType,
+    /// Whether rows pick matrices of a stack, by a table in which they are sorted.
+    pub sorted: bool,
 }
 
 impl Gemm {
@@ -32,7 +36,7 @@ impl Gemm {
     }
 
     pub(super) fn text(&self) -> String {
-        let Packed { bits, group, dtype } = self.right;
+        let Packed { bits, group, .. } = self.right;
         let mut source = Source::new();
         source.writes("out");
         source.reads_vectors("x");
@@ -41,17 +45,16 @@ impl Gemm {
         } else {
             source.reads_pairs("w")
         }
-        source.reads("scales", dtype);
-        source.reads("biases", dtype);
+        self.right.reads_scales(&mut source, "");
+        let place = Place::new(&mut source, self.sorted, GEMM_TILE as u32, "group / across_all");
         source.push(
             "var<workgroup> lefts: array<vec4<f32>, 512>;\nvar<workgroup> rights: array<vec4<f32>, 512>;",
         );
         let vectors = 16 / per_vector(self.left);
         let per_part = per_vector(self.left) / 4;
         let mut load = format!(
-            "{{ let at_x = {first} + min(m0 + place, {rows} - 1u) * {stride} + (k0 / 16u + half) * {vectors}u;\n",
+            "{{ let at_x = {first} + x_row * {stride} + (k0 / 16u + half) * {vectors}u;\n",
             first = param(4),
-            rows = param(0),
             stride = param(5),
         );
         for vector in 0..vectors {
@@ -69,23 +72,23 @@ impl Gemm {
                 );
             }
         }
-        let mask = (1u32 << bits) - 1;
         load += &format!(
-            "}}\n{{ let n = min(n0 + place, {columns} - 1u);\nlet codes = w[{first} + n * {stride} + k0 / 16u + half];\n\
+            "}}\n{{ let n = {lead}min(n0 + place, {columns} - 1u);\nlet codes = w[{first} + n * {stride} + k0 / 16u + half];\n\
              let g = n * {groups} + (k0 + half * 16u) / {group}u;\n\
-             let scale = load_scales({scales} + g);\nlet bias = load_biases({biases} + g);\n",
+             let scale = {scale};\nlet bias = {bias};\n",
+            lead = place.lead,
             columns = param(1),
             first = param(6),
             stride = param(7),
             groups = param(8),
-            scales = param(9),
-            biases = param(10),
+            scale = self.right.scale("", &format!("{} + g", param(9))),
+            bias = self.right.bias("", &format!("{} + g", param(10))),
         );
         for code in 0..16u32 {
             let (word, shift) = (["x", "y", "z", "w"][(code * bits / 32) as usize], code * bits % 32);
             load += &format!(
-                "rights[(half * 16u + {code}u) * 16u + place / 4u][place % 4u] = \
-                 fma(f32((codes.{word} >> {shift}u) & {mask}u), scale, bias);\n"
+                "rights[(half * 16u + {code}u) * 16u + place / 4u][place % 4u] = {};\n",
+                self.right.number(&format!("codes.{word} >> {shift}u"), "scale", "bias")
             );
         }
         load += "}\n";
@@ -100,20 +103,25 @@ impl Gemm {
             })
             .collect();
         let mut body = format!(
-            "let across = group % {tiles};\nlet down = group / {tiles};\n\
+            "let across_all = {tiles};\nlet across = group % across_all;\n{find}\
              let m0 = down * {GEMM_TILE}u;\nlet n0 = across * {GEMM_TILE}u;\n\
-             let place = thread % 64u;\nlet half = thread / 64u;\n\
+             let place = thread % 64u;\nlet half = thread / 64u;\nlet x_row = {x_row};\n\
              let tx = thread % 16u;\nlet ty = thread / 16u;\n{sums}\
              for (var k0 = 0u; k0 < {inner}; k0 += {GEMM_STEP}u) {{\n{load}workgroupBarrier();\n\
              for (var k = 0u; k < {GEMM_STEP}u; k++) {{\n\
              let a0 = lefts[k * 16u + ty * 2u];\nlet a1 = lefts[k * 16u + ty * 2u + 1u];\nlet y = rights[k * 16u + tx];\n{adds}}}\n\
              workgroupBarrier();\n}}\nlet n = n0 + tx * 4u;\n",
             tiles = param(11),
+            find = place.find,
+            x_row = (place.left)("min(m0 + place, rows - 1u)"),
             inner = param(2),
         );
         let per = per_word(self.out);
         for row in 0..8 {
-            body += &format!("{{ let m = m0 + ty * 8u + {row}u;\nif m < {} {{\n", param(0));
+            body += &format!(
+                "{{ let m = m0 + ty * 8u + {row}u;\nif m < rows {{\nlet to = {};\n",
+                (place.result)("m")
+            );
             for word in 0..4 / per {
                 let parts: Vec<String> = (0..per)
                     .map(|part| {
@@ -122,7 +130,7 @@ impl Gemm {
                     })
                     .collect();
                 body += &format!(
-                    "if n + {0}u < {columns} {{ out[{first} + (m * {columns} + n + {0}u) / {per}u] = {bits}; }}\n",
+                    "if n + {0}u < {columns} {{ out[{first} + (to * {columns} + n + {0}u) / {per}u] = {bits}; }}\n",
                     word * per,
                     columns = param(1),
                     first = param(3),

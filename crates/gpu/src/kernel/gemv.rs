@@ -2,18 +2,24 @@
 //! group takes a few packed rows over the whole inner size, so that activations are read once for all of them; several
 //! matrices share a grid, and the norm before, the gate or the residual sum behind a product cost no dispatch of their own.
 //!
-//! A code becomes the float `1 + code / 2^bits` by its bits alone, without a conversion; sums of activations take the ones off.
+//! An affine code becomes the float `1 + code / 2^bits` by its bits alone, without a conversion; sums of activations take the ones off.
+//! Codes of e2m1 become bytes, eight of a word at once, and those floats in the same way.
 //!
 //! Parameters: inner size, first activation and stride of rows in 16 bytes, vectors and groups of a packed row, first number that
 //! is added, first weight of the norm in 16 bytes, its epsilon, rows of activations, stride of rows of what is added; by matrix: one
 //! behind its last block, its columns, first word of the result, first vector, first scale, first bias, stride of rows of the result.
 //!
+//! Where each row picks its matrix out of a stack by number (experts), parameters behind those of the matrices are the first pick, how
+//! many there are in a stack, how many rows in turn have one row of activations, and the number of the dispatch.
+//!
 //! A group takes one row of activations, or a few, for which packed rows are read and taken apart once. Groups of one block stand side
 //! by side for all rows of activations, so that the cache has its packed rows for all of them.
 
 use super::Packed;
-use super::source::{Source, encoded, float, four, param, per_vector, per_word, rounded};
+use super::copy::fault;
+use super::source::{Source, encoded, float, four, param, per_vector, per_word, rounded, signed};
 use pteron_tensor::DType;
+use pteron_tensor::quant::Mode;
 
 /// What a kernel is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +44,8 @@ pub struct Gemv {
     pub residual: Option<DType>,
     /// Whether activations are normed first (RMS): by this weight.
     pub norm: Option<DType>,
+    /// Of numbers by which rows, taken one by one, pick their matrices.
+    pub picks: Option<DType>,
     /// Whether sums run over subgroups.
     pub subgroups: bool,
     /// Whether activations are rounded to 8 bits, each thread's own by their largest, and multiplied four at a time.
@@ -50,6 +58,8 @@ const MOST_PUSHED: usize = 31;
 /// Where parameters of matrices begin, and how many each has.
 const MATRICES: u32 = 10;
 const EACH: u32 = 7;
+/// How many say how matrices are picked.
+const PICKS: usize = 4;
 
 impl Gemv {
     /// Codes that are taken at once.
@@ -66,6 +76,7 @@ impl Gemv {
     fn block(&self, start: &str, matrices: std::ops::Range<u32>) -> String {
         let Packed { bits, group, .. } = self.right;
         let chunk = Gemv::chunk(bits);
+        let spans = self.right.groups_of(chunk);
         let fours = chunk / 4;
         let (vectors, per) = (chunk / per_vector(self.left), per_vector(self.left) / 4);
         let mut text = format!(
@@ -84,19 +95,29 @@ impl Gemv {
         for (place, matrix) in matrices.enumerate() {
             let own = MATRICES + EACH * matrix;
             for row in 0..self.rows {
+                let at = place as u32 * self.rows + row;
                 text += &format!(
-                    "let n_{at} = min(n0 + {row}u, {columns} - 1u);\nlet q{at} = w{matrix}[{first} + n_{at} * {count} + c];\n\
-                     let s{at} = n_{at} * {groups} + g;\n\
-                     let scale{at} = load_scales{matrix}({scales} + s{at});\n\
-                     let bias{at} = load_biases{matrix}({biases} + s{at});\n",
+                    "let n_{at} = {lead}min(n0 + {row}u, {columns} - 1u);\nlet q{at} = w{matrix}[{first} + n_{at} * {count} + c];\n\
+                     let s{at} = n_{at} * {groups} + g;\n",
                     columns = param(own + 1),
                     first = param(own + 3),
                     count = param(3),
                     groups = param(4),
-                    scales = param(own + 4),
-                    biases = param(own + 5),
-                    at = place as u32 * self.rows + row,
+                    lead = if self.picks.is_some() {
+                        format!("picked * {} + ", param(own + 1))
+                    } else {
+                        String::new()
+                    },
                 );
+                for span in 0..spans {
+                    let of = matrix.to_string();
+                    let group = |first: u32| format!("{} + s{at} + {span}u", param(first));
+                    text += &format!("let scale{at}_{span} = {};\n", self.right.scale(&of, &group(own + 4)));
+                    if self.right.is_biased() {
+                        text +=
+                            &format!("let bias{at}_{span} = {};\n", self.right.bias(&of, &group(own + 5)));
+                    }
+                }
             }
         }
         if let Some(dtype) = self.norm {
@@ -121,8 +142,11 @@ impl Gemv {
                     }
                 }
             }
-            let all: Vec<String> = (0..fours).map(|at| format!("x{at}")).collect();
-            text += &format!("let total = dot({}, vec4<f32>(1.0));\n", all.join(" + "));
+            for span in 0..spans {
+                let all: Vec<String> =
+                    (0..fours / spans).map(|at| format!("x{}", span * fours / spans + at)).collect();
+                text += &format!("let total{span} = dot({}, vec4<f32>(1.0));\n", all.join(" + "));
+            }
             text += &if self.int8 { self.by_bytes(fours, lane) } else { self.by_floats(fours, lane) };
             text += "}\n";
         }
@@ -132,48 +156,78 @@ impl Gemv {
     /// Statements that multiply a thread's activations with what it has read of each row.
     fn by_floats(&self, fours: u32, lane: u32) -> String {
         let bits = self.right.bits;
-        let (mask, one) = ((((1u32 << bits) - 1) << (23 - bits)), 0x3f80_0000u32);
+        let spans = self.right.groups_of(fours * 4);
         let mut text = String::new();
         for row in 0..self.sums() {
-            text += "{ var dots = vec4<f32>();\n";
-            for at in 0..fours {
-                let word = ["x", "y", "z", "w"][(at * 4 * bits / 32) as usize];
-                let codes: Vec<String> = (0..4)
-                    .map(|code| {
-                        let (from, to) = ((at * 4 + code) * bits % 32, 23 - bits);
-                        match to.checked_sub(from) {
-                            Some(0) => format!("q{row}.{word}"),
-                            Some(left) => format!("(q{row}.{word} << {left}u)"),
-                            None => format!("(q{row}.{word} >> {}u)", from - to),
-                        }
-                    })
-                    .collect();
+            text += "{\n";
+            if self.right.is_e2m1() {
+                text += &halves(row);
+            }
+            for span in 0..spans {
+                text += "{ var dots = vec4<f32>();\n";
+                for at in span * fours / spans..(span + 1) * fours / spans {
+                    let word = ["x", "y", "z", "w"][(at * 4 * bits / 32) as usize];
+                    let numbers = match self.right.is_e2m1() {
+                        true => self.of_bytes(at, word),
+                        false => self.of_words(&format!("q{row}.{word}"), at * 4 * bits % 32),
+                    };
+                    text += &format!("dots = fma({numbers}, x{at}, dots);\n");
+                }
+                let all = "dot(dots, vec4<f32>(1.0))";
+                let product = match self.right.mode {
+                    Mode::Affine => format!(
+                        "{factor}.0 * ({all} - total{span}) + bias{row}_{span} * total{span}",
+                        factor = 1u32 << bits
+                    ),
+                    // A thirty-second of twice what codes stand for.
+                    Mode::MxFp4 | Mode::NvFp4 => format!("16.0 * {all}"),
+                    Mode::MxFp8 => all.to_owned(),
+                };
                 text += &format!(
-                    "dots = fma(bitcast<vec4<f32>>((vec4<u32>({}) & vec4<u32>({mask}u)) | vec4<u32>({one}u)), x{at}, dots);\n",
-                    codes.join(", ")
+                    "sum{sum} += scale{row}_{span} * {product}; }}\n",
+                    sum = lane * self.sums() + row,
                 );
             }
-            text += &format!(
-                "sum{sum} += scale{row} * {factor}.0 * (dot(dots, vec4<f32>(1.0)) - total) + bias{row} * total; }}\n",
-                sum = lane * self.sums() + row,
-                factor = 1u32 << bits,
-            );
+            text += "}\n";
         }
         text
+    }
+
+    /// Four numbers of the codes that begin at a bit of a word: of affine ones as floats from 1 to 2.
+    fn of_words(&self, word: &str, first: u32) -> String {
+        let bits = self.right.bits;
+        let from = |code: u32| first + code * bits;
+        if !self.right.is_biased() {
+            let numbers = [0, 1, 2, 3].map(|code| self.right.element(&format!("{word} >> {}u", from(code))));
+            return format!("vec4<f32>({})", numbers.join(", "));
+        }
+        as_mantissas((((1u32 << bits) - 1) << (23 - bits), 23 - bits), |code| (word.to_owned(), from(code)))
+    }
+
+    /// Four numbers of the bytes that [`halves`] has made, as parts of 32.
+    fn of_bytes(&self, at: u32, word: &str) -> String {
+        // Codes of a word lie in its bytes two by two: the even ones in the low halves.
+        let place = |code: u32| (format!("halves{}.{word}", code % 2), (at % 2 * 2 + code / 2) * 8);
+        format!("({} - vec4<f32>(1.5))", as_mantissas((31 << 18, 18), place))
     }
 
     /// The same with activations of 8 bits: rounded by the last bits of a float that is far larger, packed in the order in which codes
     /// come off their words, and multiplied four at a time.
     fn by_bytes(&self, fours: u32, lane: u32) -> String {
+        let spans = self.right.groups_of(fours * 4);
+        let totals: Vec<String> = (0..spans).map(|span| format!("total{span}")).collect();
         let mut text = "var size = vec4<f32>();\n".to_owned();
         for at in 0..fours {
             text += &format!("size = max(size, abs(x{at}));\n");
         }
         // A sum that is no number makes everything none.
-        text += "let most = max(max(size.x, size.y), max(size.z, size.w));\n\
-                 let step = most * 0.007874015748031496 + total * 0.0;\n\
-                 let turn = select(127.0 / most, 0.0, most == 0.0);\n\
-                 let far = vec4<f32>(12582912.0);\n";
+        text += &format!(
+            "let most = max(max(size.x, size.y), max(size.z, size.w));\n\
+             let step = most * 0.007874015748031496 + ({}) * 0.0;\n\
+             let turn = select(127.0 / most, 0.0, most == 0.0);\n\
+             let far = vec4<f32>(12582912.0);\n",
+            totals.join(" + ")
+        );
         for at in 0..fours {
             text += &format!(
                 "let b{at} = bitcast<vec4<u32>>(fma(x{at}, vec4<f32>(turn), far)) & vec4<u32>(255u);\n"
@@ -184,6 +238,7 @@ impl Gemv {
             format!("({a} | ({b} << 8u) | ({c} << 16u) | ({d} << 24u))")
         };
         let is_four = self.right.bits == 4;
+        // By word of codes.
         let mut parts = Vec::new();
         for word in 0..4 {
             let name = ["x", "y", "z", "w"][word];
@@ -201,29 +256,49 @@ impl Gemv {
                 parts.push((format!("a{word}_0"), format!("halves0.{name}")));
             }
         }
-        let ones: Vec<String> =
-            parts.iter().map(|(own, _)| format!("dot4I8Packed({own}, 0x01010101u)")).collect();
-        text += &format!("let whole = {};\n", ones.join(" + "));
+        let parts: Vec<&[(String, String)]> = parts.chunks(parts.len() / spans as usize).collect();
+        for (span, parts) in parts.iter().enumerate() {
+            let ones: Vec<String> =
+                parts.iter().map(|(own, _)| format!("dot4I8Packed({own}, 0x01010101u)")).collect();
+            text += &format!("let whole{span} = {};\n", ones.join(" + "));
+        }
         for row in 0..self.sums() {
             text += "{ ";
-            if is_four {
-                text += &format!(
-                    "let halves0 = q{row} & vec4<u32>(0x0f0f0f0fu);\n\
-                     let halves1 = (q{row} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);\n"
-                );
-            } else {
+            // What every code of a group has too much or too little, how often activations get it back, and what a unit is.
+            let (lost, unit) = match (self.right.is_e2m1(), is_four) {
+                (true, _) => {
+                    text += &halves(row);
+                    (" - 16i", "0.5 * ")
+                }
+                (false, true) => {
+                    text += &format!(
+                        "let halves0 = q{row} & vec4<u32>(0x0f0f0f0fu);\n\
+                         let halves1 = (q{row} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);\n"
+                    );
+                    ("", "")
+                }
                 // Codes of 8 bits have no sign: they lose half of their range, and get it back behind.
-                text += &format!("let halves0 = q{row} ^ vec4<u32>(0x80808080u);\n");
+                (false, false) => {
+                    text += &format!("let halves0 = q{row} ^ vec4<u32>(0x80808080u);\n");
+                    (" + 128i", "")
+                }
+            };
+            for (span, parts) in parts.iter().enumerate() {
+                let dots: Vec<String> =
+                    parts.iter().map(|(own, codes)| format!("dot4I8Packed({codes}, {own})")).collect();
+                let lost = if lost.is_empty() { String::new() } else { format!("{lost} * whole{span}") };
+                let added = match self.right.is_biased() {
+                    true => format!(" + bias{row}_{span} * f32(whole{span})"),
+                    false => String::new(),
+                };
+                text += &format!(
+                    "let dots{span} = {}{lost};\n\
+                     sum{sum} += step * (scale{row}_{span} * {unit}f32(dots{span}){added});\n",
+                    dots.join(" + "),
+                    sum = lane * self.sums() + row,
+                );
             }
-            let dots: Vec<String> =
-                parts.iter().map(|(own, codes)| format!("dot4I8Packed({codes}, {own})")).collect();
-            let lost = if is_four { "" } else { " + 128i * whole" };
-            text += &format!(
-                "let dots = {}{lost};\n\
-                 sum{sum} += step * (scale{row} * f32(dots) + bias{row} * f32(whole)); }}\n",
-                dots.join(" + "),
-                sum = lane * self.sums() + row,
-            );
+            text += "}\n";
         }
         text
     }
@@ -297,8 +372,11 @@ impl Gemv {
         }
         for matrix in 0..self.matrices {
             source.reads_vectors(&format!("w{matrix}"));
-            source.reads(&format!("scales{matrix}"), self.right.dtype);
-            source.reads(&format!("biases{matrix}"), self.right.dtype);
+            self.right.reads_scales(&mut source, &matrix.to_string());
+        }
+        if let Some(dtype) = self.picks {
+            source.reads_indices("picks", dtype);
+            source.writes_parts("faults");
         }
         // By sum what subgroups, or threads, have added up.
         let sums = self.lanes * (self.sums() + u32::from(self.norm.is_some()));
@@ -316,10 +394,23 @@ impl Gemv {
             more = self.lanes - 1,
             lanes = self.lanes,
         );
-        for lane in 0..self.lanes {
+        let own = MATRICES + EACH * self.matrices;
+        if self.picks.is_some() {
             body += &format!(
-                "let x_first{lane} = {first} + min(m0 + {lane}u, {rows} - 1u) * {stride};\n",
-                rows = param(8),
+                "let given = index_picks({first} + m0);\nvar picked = u32(given);\n\
+                 if given < 0i || given >= {matrices} {{ {fault} picked = 0u; }}\n",
+                first = param(own),
+                matrices = signed(own + 1),
+                fault = fault(&param(own + 3), &param(own + 1)),
+            );
+        }
+        for lane in 0..self.lanes {
+            let row = match self.picks {
+                Some(_) => format!("m0 / {}", param(own + 2)),
+                None => format!("min(m0 + {lane}u, {} - 1u)", param(8)),
+            };
+            body += &format!(
+                "let x_first{lane} = {first} + {row} * {stride};\n",
                 first = param(1),
                 stride = param(2),
             );
@@ -376,7 +467,7 @@ impl Gemv {
             &each(&|matrix, start| (0..self.lanes).map(|lane| self.written(matrix, start, lane)).collect());
         source.main_of(self.threads, self.subgroups, &body);
         match self.is_pushed() {
-            true => source.finish_pushed((MATRICES + EACH * self.matrices) as usize),
+            true => source.finish_pushed(self.params()),
             false => source.finish(),
         }
     }
@@ -386,8 +477,39 @@ impl Gemv {
         4 * self.lanes * (self.sums() + u32::from(self.norm.is_some())) * self.threads
     }
 
+    /// How many parameters there are.
+    fn params(&self) -> usize {
+        (MATRICES + EACH * self.matrices) as usize + if self.picks.is_some() { PICKS } else { 0 }
+    }
+
     /// Whether parameters are pushed, so that no thread waits for them: they are the same in every run.
     pub(super) fn is_pushed(&self) -> bool {
-        (MATRICES + EACH * self.matrices) as usize <= MOST_PUSHED
+        self.params() <= MOST_PUSHED
     }
+}
+
+/// Statements that make bytes of a row's codes of e2m1: each 16 and twice what it stands for.
+fn halves(row: u32) -> String {
+    format!(
+        "let halves0 = e2m1_bytes(q{row} & vec4<u32>(0x0f0f0f0fu));\n\
+         let halves1 = e2m1_bytes((q{row} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu));\n"
+    )
+}
+
+/// Four integers as floats from 1 to 2: each is given as a word and the bit where it begins, and goes under a mask that begins at
+/// a bit of its own.
+fn as_mantissas((mask, to): (u32, u32), place: impl Fn(u32) -> (String, u32)) -> String {
+    let shifted = [0, 1, 2, 3].map(|code| {
+        let (word, from) = place(code);
+        match to.checked_sub(from) {
+            Some(0) => word,
+            Some(left) => format!("({word} << {left}u)"),
+            None => format!("({word} >> {}u)", from - to),
+        }
+    });
+    format!(
+        "bitcast<vec4<f32>>((vec4<u32>({}) & vec4<u32>({mask}u)) | vec4<u32>({one}u))",
+        shifted.join(", "),
+        one = 0x3f80_0000u32
+    )
 }

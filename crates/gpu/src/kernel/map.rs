@@ -174,6 +174,12 @@ fn expression(kind: OpKind, form: u8, lane: Lane) -> String {
         OpKind::Multiply => "a * b",
         OpKind::Divide => "a / b",
         OpKind::Power => "pow_f32(a, b)",
+        OpKind::LogAddExp => "log_add_exp(a, b)",
+        OpKind::FloorDivide if matches!(lane, Lane::U32 | Lane::U64) => {
+            let one = lane.literal(1);
+            return format!("select(a / max(b, {one}), {zero}, b == {zero})");
+        }
+        OpKind::FloorDivide => return format!("floor_divide_{}(a, b)", lane.wgsl()),
         OpKind::Maximum if float => "max_f32(a, b)",
         OpKind::Minimum if float => "min_f32(a, b)",
         OpKind::Maximum => "max(a, b)",

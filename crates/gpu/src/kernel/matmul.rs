@@ -3,20 +3,33 @@
 //!
 //! Parameters: rows, columns, inner size, first word of the result, alpha, beta, tiles across and down, strides of the left
 //! operand by row and inner, of the right one by inner and column, of what is added by row and column, words and groups of a
-//! packed row, first scale and bias; then sizes of batches, and first element and strides of left, right and added by batch.
+//! packed row, first scale and bias, batches; where a number picks the right operand of each batch, the first of them, how many
+//! matrices there are, elements (of packed ones, words) and rows of a matrix, and the number of the dispatch; then sizes of batches,
+//! and first element and strides of left, right and added by batch.
 
+use super::Right;
+use super::copy::fault;
+use super::packed::Rows;
 use super::source::{Source, encoded, float, locate, param, per_word, signed};
-use super::{Packed, Right};
 use pteron_tensor::DType;
 
 /// Rows and columns of a tile.
 pub(crate) const TILE: usize = 32;
 /// Inner elements of a step.
 const STEP: usize = 16;
-/// Where sizes of batches begin.
-const BATCH: u32 = 18;
+/// Where it is said how matrices are picked, or sizes of batches begin.
+const PICKS: u32 = 19;
+/// Parameters of picks.
+const EACH_PICK: u32 = 5;
 
-pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, batch: u32) -> String {
+pub(super) fn text(
+    left: DType,
+    right: Right,
+    out: DType,
+    bias: Option<DType>,
+    picks: Option<DType>,
+    batch: u32,
+) -> String {
     let mut source = Source::new();
     source.writes("out");
     source.reads("a", left);
@@ -25,19 +38,20 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
         Right::Dense(dtype) => {
             source.reads("b", dtype);
             source.push(&format!(
-                "fn right(base: i32, k: u32, n: u32) -> f32 {{ return load_b(u32(base + i32(k) * {} + i32(n) * {})); }}",
+                "fn right(base: i32, lead: u32, k: u32, n: u32) -> f32 {{ return load_b(u32(base + i32(k) * {} + i32(n) * {})); }}",
                 signed(10),
                 signed(11)
             ));
             false
         }
         Right::Packed { packed, transposed } => {
-            packed_bindings(&mut source, packed);
+            packed.reads_all(&mut source);
             let (row, column) = if transposed { ("n", "k") } else { ("k", "n") };
+            let scales_row = format!("(lead + {row})");
             let rows = Rows { words: param(14), groups: param(15), scales: param(16), biases: param(17) };
             source.push(&format!(
-                "fn right(base: i32, k: u32, n: u32) -> f32 {{\n{}}}",
-                number(packed, row, column, "u32(base)", &rows)
+                "fn right(base: i32, lead: u32, k: u32, n: u32) -> f32 {{\n{}}}",
+                packed.number_at((row, &scales_row), column, "u32(base)", &rows)
             ));
             transposed
         }
@@ -46,6 +60,23 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
         source.reads("c", dtype);
         operands.push("c");
     }
+    let picked = match picks {
+        Some(dtype) => {
+            source.reads_indices("picks", dtype);
+            source.writes_parts("faults");
+            format!(
+                "let given = index_picks({first} + batch);\nvar picked = given;\n\
+                 if given < 0i || given >= {matrices} {{ {fault} picked = 0i; }}\n\
+                 let matrix = b_in + picked * {stride};\nlet lead = u32(picked) * {rows};\n",
+                first = param(PICKS),
+                matrices = signed(PICKS + 1),
+                stride = signed(PICKS + 2),
+                rows = param(PICKS + 3),
+                fault = fault(&param(PICKS + 4), &param(PICKS + 1)),
+            )
+        }
+        None => "let matrix = b_in;\nlet lead = 0u;\n".to_owned(),
+    };
     source.push(&format!("var<workgroup> lefts: array<f32, {}>;", TILE * STEP));
     source.push(&format!("var<workgroup> rights: array<f32, {}>;", TILE * STEP));
     let (rows, columns, inner) = (param(0), param(1), param(2));
@@ -56,7 +87,7 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
     };
     let mut body = format!(
         "let across = group % {tn};\nlet down = group / {tn} % {tm};\nlet batch = group / ({tn} * {tm});\n\
-         {find}\
+         if batch >= {batches} {{ return; }}\n{find}{picked}\
          let m0 = down * {TILE}u;\nlet n0 = across * {TILE}u;\n\
          let tx = thread % 8u;\nlet ty = thread / 8u;\n\
          var sum0 = vec4<f32>();\nvar sum1 = vec4<f32>();\nvar sum2 = vec4<f32>();\nvar sum3 = vec4<f32>();\n\
@@ -69,7 +100,7 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
          lefts[at_one] = x; }}\n\
          {{ let kk = {right_k}; let nn = {right_n}; let k = k0 + kk; let n = n0 + nn;\n\
          var x = 0.0;\n\
-         if n < {columns} && k < {inner} {{ x = right(b_in, k, n); }}\n\
+         if n < {columns} && k < {inner} {{ x = right(matrix, lead, k, n); }}\n\
          rights[kk * {TILE}u + nn] = x; }}\n\
          }}\n\
          workgroupBarrier();\n\
@@ -83,7 +114,8 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
          workgroupBarrier();\n}}\n",
         tn = param(6),
         tm = param(7),
-        find = locate("batch", batch, BATCH, &operands),
+        batches = param(18),
+        find = locate("batch", batch, if picks.is_some() { PICKS + EACH_PICK } else { PICKS }, &operands),
         each = TILE * STEP / 64,
         lm = signed(8),
         lk = signed(9),
@@ -122,38 +154,4 @@ pub(super) fn text(left: DType, right: Right, out: DType, bias: Option<DType>, b
     }
     source.main(&body);
     source.finish()
-}
-
-/// Where the parts of packed rows are.
-pub(super) struct Rows {
-    pub(super) words: String,
-    pub(super) groups: String,
-    pub(super) scales: String,
-    pub(super) biases: String,
-}
-
-/// Bindings of words, scales and biases.
-pub(super) fn packed_bindings(source: &mut Source, packed: Packed) {
-    source.reads_words("w");
-    source.reads("scales", packed.dtype);
-    source.reads("biases", packed.dtype);
-}
-
-/// Statements that give the number at a row and column of packed rows.
-pub(super) fn number(packed: Packed, row: &str, column: &str, base: &str, rows: &Rows) -> String {
-    let Packed { bits, group, .. } = packed;
-    let Rows { words, groups, scales, biases } = rows;
-    let mask = (1u32 << bits) - 1;
-    let straddles = if 32 % bits == 0 {
-        String::new()
-    } else {
-        format!("if shift + {bits}u > 32u {{ code |= w[word + 1u] << (32u - shift); }}\n")
-    };
-    format!(
-        "let bit = {column} * {bits}u;\nlet shift = bit & 31u;\n\
-         let word = {base} + {row} * {words} + (bit >> 5u);\n\
-         var code = w[word] >> shift;\n{straddles}\
-         let g = {row} * {groups} + {column} / {group}u;\n\
-         return f32(code & {mask}u) * load_scales({scales} + g) + load_biases({biases} + g);\n"
-    )
 }

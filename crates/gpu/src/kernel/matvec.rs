@@ -6,7 +6,7 @@
 
 use super::Packed;
 use super::copy::fault;
-use super::matmul::{Rows, number, packed_bindings};
+use super::packed::Rows;
 use super::source::{Source, THREADS, encoded, param, per_word, signed, words};
 use pteron_tensor::DType;
 
@@ -18,51 +18,66 @@ pub(super) fn text(left: DType, right: Packed, out: DType, subgroups: bool) -> S
     let mut source = Source::new();
     source.writes("out");
     source.reads("x", left);
-    packed_bindings(&mut source, right);
+    right.reads_all(&mut source);
     source.push(&format!("var<workgroup> parts: array<vec4<f32>, {THREADS}>;"));
-    // Codes that are taken at once: those of a word, or of as many words as hold whole codes.
+    // Codes that are taken at once: those of a word, or of as many words as hold whole codes; and those of one group of them.
     let (chunk, chunk_words) = if 32 % bits == 0 { (32 / bits, 1) } else { (32, bits) };
-    let mask = (1u32 << bits) - 1;
+    let spans = right.groups_of(chunk);
+    let each = chunk / spans;
     let mut body = format!(
         "let m = group / {blocks};\nlet n0 = group % {blocks} * {ROWS}u;\n\
+         if m >= {rows} {{ return; }}\n\
          var sum = vec4<f32>();\n\
          for (var c = thread; c < {words} / {chunk_words}u; c += {THREADS}u) {{\n\
-         let x0 = {first} + m * {stride} + c * {chunk}u;\nvar total = 0.0;\n",
+         let x0 = {first} + m * {stride} + c * {chunk}u;\n",
         blocks = param(11),
+        rows = param(0),
         words = param(6),
         first = param(4),
         stride = param(5),
     );
     for code in 0..chunk {
-        body.push_str(&format!("let v{code} = load_x(x0 + {code}u); total += v{code};\n"));
+        body.push_str(&format!("let v{code} = load_x(x0 + {code}u);\n"));
+    }
+    if right.is_biased() {
+        for span in 0..spans {
+            let all: Vec<String> = (span * each..(span + 1) * each).map(|code| format!("v{code}")).collect();
+            body.push_str(&format!("let total{span} = {};\n", all.join(" + ")));
+        }
     }
     body.push_str(&format!("let g = c * {chunk}u / {group}u;\n"));
     for row in 0..ROWS {
         body.push_str(&format!(
             "{{ let n = min(n0 + {row}u, {columns} - 1u);\nlet at_word = {first} + n * {words} + c * {chunk_words}u;\n\
-             var dot = 0.0;\n",
+             let s = n * {groups} + g;\n",
             columns = param(1),
             first = param(8),
             words = param(6),
+            groups = param(7),
         ));
         for word in 0..chunk_words {
             body.push_str(&format!("let w{word} = w[at_word + {word}u];\n"));
         }
-        for code in 0..chunk {
-            let (word, shift) = (code * bits / 32, code * bits % 32);
-            let value = if shift + bits <= 32 {
-                format!("(w{word} >> {shift}u) & {mask}u")
-            } else {
-                format!("((w{word} >> {shift}u) | (w{} << {}u)) & {mask}u", word + 1, 32 - shift)
-            };
-            body.push_str(&format!("dot += f32({value}) * v{code};\n"));
+        for span in 0..spans {
+            body.push_str("{ var dot = 0.0;\n");
+            for code in span * each..(span + 1) * each {
+                let (word, shift) = (code * bits / 32, code * bits % 32);
+                let value = if shift + bits <= 32 {
+                    format!("w{word} >> {shift}u")
+                } else {
+                    format!("(w{word} >> {shift}u) | (w{} << {}u)", word + 1, 32 - shift)
+                };
+                body.push_str(&format!("dot += {} * v{code};\n", right.element(&value)));
+            }
+            let scale = right.scale("", &format!("{} + s + {span}u", param(9)));
+            body.push_str(&format!("sum[{row}] += dot * {scale}"));
+            if right.is_biased() {
+                let bias = right.bias("", &format!("{} + s + {span}u", param(10)));
+                body.push_str(&format!(" + total{span} * {bias}"));
+            }
+            body.push_str("; }\n");
         }
-        body.push_str(&format!(
-            "let s = n * {} + g;\nsum[{row}] += dot * load_scales({} + s) + total * load_biases({} + s); }}\n",
-            param(7),
-            param(9),
-            param(10),
-        ));
+        body.push_str("}\n");
     }
     body.push_str("}\n");
     if subgroups {
@@ -103,12 +118,12 @@ pub(super) fn text(left: DType, right: Packed, out: DType, subgroups: bool) -> S
 pub(super) fn dequantize(packed: Packed, out: DType) -> String {
     let mut source = Source::new();
     source.writes("out");
-    packed_bindings(&mut source, packed);
+    packed.reads_all(&mut source);
     let rows = Rows { words: param(3), groups: param(4), scales: param(6), biases: param(7) };
     let element = format!(
         "fn element(e: u32) -> f32 {{\nlet row = e / {0};\nlet column = e % {0};\n{1}}}",
         param(2),
-        number(packed, "row", "column", &param(5), &rows)
+        packed.number_at(("row", "row"), "column", &param(5), &rows)
     );
     words(&mut source, out, &element);
     source.finish()
@@ -119,7 +134,7 @@ pub(super) fn dequantize(packed: Packed, out: DType) -> String {
 pub(super) fn embed(packed: Packed, indices: DType, out: DType) -> String {
     let mut source = Source::new();
     source.writes("out");
-    packed_bindings(&mut source, packed);
+    packed.reads_all(&mut source);
     source.reads_indices("places", indices);
     source.writes_parts("faults");
     let rows = Rows { words: param(4), groups: param(5), scales: param(7), biases: param(8) };
@@ -131,7 +146,7 @@ pub(super) fn embed(packed: Packed, indices: DType, out: DType) -> String {
         first = param(9),
         size = signed(10),
         fault = fault(&param(2), &param(10)),
-        number = number(packed, "row", "column", &param(6), &rows)
+        number = packed.number_at(("row", "row"), "column", &param(6), &rows)
     );
     words(&mut source, out, &element);
     source.finish()

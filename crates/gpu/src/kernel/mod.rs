@@ -13,9 +13,12 @@ mod map;
 mod matmul;
 pub(crate) mod matvec;
 mod norm;
+mod order;
+mod packed;
 mod reduce;
 pub(crate) mod rope;
 mod rows;
+mod sorted;
 pub(crate) mod source;
 mod tiled;
 mod token;
@@ -31,6 +34,8 @@ pub use gemv::Gemv;
 pub use greatest::Greatest;
 pub(crate) use matmul::TILE;
 pub use norm::Norm;
+pub(crate) use order::MOST_ORDERED;
+pub use packed::Packed;
 pub(crate) use source::{THREADS, per_vector, per_word};
 pub use tiled::Tiled;
 pub(crate) use tiled::{MOST_TILED_FEATURES, TILED_QUERIES};
@@ -83,6 +88,18 @@ pub enum Kernel {
         /// Axes of what is placed, but for the one that is indexed.
         rank: u32,
     },
+    /// Indices that sort rows.
+    Order {
+        /// Of the elements.
+        input: DType,
+        /// Axes of the rows' places.
+        rank: u32,
+    },
+    /// Rows sorted by the matrix that they pick.
+    Sorted {
+        /// Of the picks.
+        picks: DType,
+    },
     /// Axes folded to one element.
     Reduce {
         /// How.
@@ -134,6 +151,8 @@ pub enum Kernel {
         out: DType,
         /// Of what is added.
         bias: Option<DType>,
+        /// Of numbers that pick the right operand's matrix for each batch.
+        picks: Option<DType>,
         /// Axes of batches.
         batch: u32,
     },
@@ -209,17 +228,6 @@ pub enum Right {
     },
 }
 
-/// Codes in rows of words with a scale and a bias (zero point) a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Packed {
-    /// Of a code.
-    pub bits: u32,
-    /// Codes of a group.
-    pub group: u32,
-    /// Of scales and biases.
-    pub dtype: DType,
-}
-
 impl Kernel {
     /// Whether its parameters are pushed when it is recorded, so that another run with others is another recording.
     pub fn is_pushed(&self) -> bool {
@@ -244,8 +252,10 @@ impl Kernel {
             Kernel::Rope { dtype, freqs, offsets, traditional, rank } => {
                 rope::text(*dtype, *freqs, *offsets, *traditional, *rank)
             }
-            Kernel::Matmul { left, right, out, bias, batch } => {
-                matmul::text(*left, *right, *out, *bias, *batch)
+            Kernel::Order { input, rank } => order::text(*input, *rank),
+            Kernel::Sorted { picks } => sorted::text(*picks),
+            Kernel::Matmul { left, right, out, bias, picks, batch } => {
+                matmul::text(*left, *right, *out, *bias, *picks, *batch)
             }
             Kernel::Matvec { left, right, out, subgroups } => matvec::text(*left, *right, *out, *subgroups),
             Kernel::Gemv(gemv) => gemv.text(),

@@ -59,7 +59,7 @@ impl Tiled {
         );
         let sums: String = each(chunks).map(|name| format!("var {name} = vec4<f32>();\n")).collect();
         let body = format!(
-            "let tiles = ({queries} + 31u) / 32u;\n\
+            "if group >= {groups} {{ return; }}\nlet tiles = ({queries} + 31u) / 32u;\n\
              let l0 = group % tiles * 32u;\nlet h = group / tiles % {heads};\nlet b = group / (tiles * {heads});\n\
              let kh = h / {ratio};\n\
              let q0 = {q0} + i32(b) * {qb} + i32(h) * {qh};\n\
@@ -78,6 +78,7 @@ impl Tiled {
              if thread < 32u {{ tops[thread] = -infinity(); sums[thread] = 0.0; }}\n\
              workgroupBarrier();\n{sums}\
              for (var j0 = begin; j0 < last; j0 += 32i) {{\n{scores}{softmax}{values}}}\n{results}",
+            groups = param(0),
             heads = param(2),
             queries = param(3),
             keys = param(4),

@@ -63,29 +63,86 @@ pub(crate) fn addmm(
     let target = on.row_target(out, columns);
     let mut operands: Vec<(View, Layout)> = vec![(left, l), (right, r)];
     operands.extend(added);
-    tiles(on, target, &batch, (rows, columns, inner), &operands, (alpha, beta), None);
+    tiles(on, target, &batch, (rows, columns, inner), &operands, (alpha, beta), None, None);
     on.settle(target, out);
     Some(())
 }
 
-/// Packed rows with what a kernel needs to find their parts.
-struct PackedRows {
-    packed: Packed,
-    transposed: bool,
-    words: usize,
-    w: View,
-    scales: View,
-    biases: View,
+/// Packed rows and where their parts lie.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedRows {
+    pub(crate) packed: Packed,
+    pub(crate) w: View,
+    pub(crate) scales: View,
+    /// Of affine ones.
+    pub(crate) biases: Option<View>,
 }
 
-fn tiles(
+impl PackedRows {
+    /// Its parts in the order of kernels' bindings.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = View> {
+        [self.w, self.scales].into_iter().chain(self.biases)
+    }
+
+    /// The same with parts without gaps.
+    pub(super) fn plain(self, on: &mut Lowering) -> PackedRows {
+        let biases = self.biases.map(|biases| on.plain(biases));
+        PackedRows { w: on.plain(self.w), scales: on.plain(self.scales), biases, ..self }
+    }
+
+    /// The first scale and the first bias.
+    pub(crate) fn firsts(&self, on: &Lowering) -> [u32; 2] {
+        [on.first(&self.scales), self.biases.map_or(0, |biases| on.first(&biases))]
+    }
+
+    /// Rows of a matrix.
+    pub(super) fn rows(&self) -> usize {
+        self.w.sizes().iter().rev().nth(1).copied().unwrap_or(1)
+    }
+
+    /// Matrices of a stack.
+    pub(super) fn matrices(&self) -> usize {
+        self.w.sizes().iter().rev().skip(2).product()
+    }
+
+    /// Words of a row.
+    pub(super) fn words(&self) -> usize {
+        self.w.sizes().last().copied().unwrap_or(0)
+    }
+
+    /// Numbers of a row.
+    fn row(&self) -> usize {
+        self.words() * 32 / self.packed.bits as usize
+    }
+
+    /// Groups of a row.
+    fn groups(&self) -> usize {
+        self.row() / self.packed.group as usize
+    }
+}
+
+/// Matrices side by side, of which a number picks one for each batch.
+pub(super) struct Stack {
+    /// By batch, without gaps.
+    pub(super) picks: View,
+    /// How many matrices there are.
+    pub(super) count: usize,
+    /// Elements from one to the next, of packed ones words.
+    pub(super) step: isize,
+    /// Packed rows of one.
+    pub(super) rows: usize,
+}
+
+#[allow(clippy::too_many_arguments)] // all that a product has
+pub(super) fn tiles(
     on: &mut Lowering,
     out: View,
     batch: &[usize],
     (rows, columns, inner): (usize, usize, usize),
     operands: &[(View, Layout)],
     (alpha, beta): (f32, f32),
-    packed: Option<&PackedRows>,
+    packed: Option<(&PackedRows, bool)>,
+    stack: Option<&Stack>,
 ) {
     let batch_rank = batch.len();
     let step = |number: usize, back: usize| {
@@ -102,41 +159,48 @@ fn tiles(
     params.extend([right.map_or(0, |at| step(at, 2)), right.map_or(0, |at| step(at, 1))]);
     params.extend([step(added, 2), step(added, 1)]);
     match packed {
-        Some(rows) => {
-            let row = rows.words * 32 / rows.packed.bits as usize / rows.packed.group as usize;
-            params.extend([rows.words as u32, row as u32, on.first(&rows.scales), on.first(&rows.biases)]);
+        Some((rows, _)) => {
+            params.extend([rows.words() as u32, rows.groups() as u32]);
+            params.extend(rows.firsts(on));
         }
         None => params.extend([0; 4]),
+    }
+    let batches = batch.iter().product::<usize>();
+    params.push(batches as u32);
+    if let Some(stack) = stack {
+        params.extend([on.first(&stack.picks), stack.count as u32, stack.step as i32 as u32]);
+        params.extend([stack.rows as u32, on.fault()]);
     }
     // By batch: left, right, added; packed rows are the same for all.
     let zeros = vec![0; batch_rank];
     let mut strides: Vec<&[isize]> =
         operands.iter().map(|(_, layout)| &layout.strides()[..batch_rank]).collect();
     let mut firsts: Vec<u32> = operands.iter().map(|(view, _)| on.first(view)).collect();
-    if let Some(packed) = packed {
+    if let Some((rows, _)) = packed {
         strides.insert(1, &zeros);
-        firsts.insert(1, on.first(&packed.w));
+        firsts.insert(1, on.first(&rows.w));
     }
     let axes = Axes::of(batch, &strides);
     axes.push(&mut params, &firsts);
     let kernel = Kernel::Matmul {
         left: operands[0].0.dtype,
         right: match packed {
-            Some(rows) => Right::Packed { packed: rows.packed, transposed: rows.transposed },
+            Some((rows, transposed)) => Right::Packed { packed: rows.packed, transposed },
             None => Right::Dense(operands[1].0.dtype),
         },
         out: out.dtype,
         bias: operands.get(added).map(|(view, _)| view.dtype),
+        picks: stack.map(|stack| stack.picks.dtype),
         batch: axes.rank(),
     };
     let mut reads = vec![operands[0].0];
     match packed {
-        Some(rows) => reads.extend([rows.w, rows.scales, rows.biases]),
+        Some((rows, _)) => reads.extend(rows.parts()),
         None => reads.push(operands[1].0),
     }
     reads.extend(operands.get(added).map(|operand| operand.0));
-    let batches = batch.iter().product::<usize>();
-    on.emit(kernel, &out, &reads, false, params, across * down * batches);
+    reads.extend(stack.map(|stack| stack.picks));
+    on.emit(kernel, &out, &reads, stack.is_some(), params, across * down * batches);
 }
 
 /// `x` times packed rows, each a column of the matrix or, not transposed, a row.
@@ -144,28 +208,27 @@ pub(crate) fn quantized_matmul(
     on: &mut Lowering,
     out: View,
     x: View,
-    [w, scales, biases]: [View; 3],
-    (bits, group): (u32, u32),
+    packed: PackedRows,
     transposed: bool,
 ) -> Option<()> {
     if out.layout.is_empty() {
         return Some(());
     }
-    let &[packed_rows, words] = w.sizes() else { return None };
+    let &[packed_rows, words] = packed.w.sizes() else { return None };
     let x = on.plain(x);
-    let (w, scales, biases) = (on.plain(w), on.plain(scales), on.plain(biases));
+    let packed = packed.plain(on);
     let inner = *x.sizes().last()?;
     let rows = x.layout.len() / inner.max(1);
-    let columns = if transposed { packed_rows } else { words * 32 / bits as usize };
-    let packed = Packed { bits, group, dtype: scales.dtype };
+    let columns = if transposed { packed_rows } else { packed.row() };
     let shape = (rows, columns, inner);
-    if transposed && rows > FEW_ROWS && gemm(on, out, x, [w, scales, biases], packed, shape) {
+    if transposed && rows > FEW_ROWS && gemm(on, out, x, &packed, shape, None) {
         return Some(());
     }
     let target = on.row_target(out, columns);
     let flat = target.with(Layout::row_major(&[rows, columns])?);
     if transposed && rows <= FEW_ROWS {
         let blocks = columns.div_ceil(ROWS as usize);
+        let [scales, biases] = packed.firsts(on);
         let params = vec![
             rows as u32,
             columns as u32,
@@ -174,67 +237,84 @@ pub(crate) fn quantized_matmul(
             on.first(&x),
             inner as u32,
             words as u32,
-            (inner / group as usize) as u32,
-            on.first(&w),
-            on.first(&scales),
-            on.first(&biases),
+            packed.groups() as u32,
+            on.first(&packed.w),
+            scales,
+            biases,
             blocks as u32,
         ];
         let subgroups = on.features.subgroups;
-        let kernel = Kernel::Matvec { left: x.dtype, right: packed, out: flat.dtype, subgroups };
-        on.emit(kernel, &flat, &[x, w, scales, biases], false, params, blocks * rows);
+        let kernel = Kernel::Matvec { left: x.dtype, right: packed.packed, out: flat.dtype, subgroups };
+        let reads: Vec<View> = [x].into_iter().chain(packed.parts()).collect();
+        on.emit(kernel, &flat, &reads, false, params, blocks * rows);
     } else {
         let left = Layout::row_major(&[rows, inner])?;
-        let rows_of = PackedRows { packed, transposed, words, w, scales, biases };
-        tiles(on, flat, &[], (rows, columns, inner), &[(x, left)], (1.0, 0.0), Some(&rows_of));
+        let right = Some((&packed, transposed));
+        tiles(on, flat, &[], (rows, columns, inner), &[(x, left)], (1.0, 0.0), right, None);
     }
     on.settle(target, out);
     Some(())
 }
 
-/// Products of many rows in register tiles; false where parts are not whole, and nothing is emitted.
-fn gemm(
+/// Products of many rows in register tiles; false where parts are not whole, and nothing is emitted. Over a stack of matrices rows are
+/// those of a table that is given, with how many of them in turn have one row of activations.
+pub(super) fn gemm(
     on: &mut Lowering,
     out: View,
     x: View,
-    [w, scales, biases]: [View; 3],
-    packed: Packed,
+    packed: &PackedRows,
     (rows, columns, inner): (usize, usize, usize),
+    table: Option<(View, usize)>,
 ) -> bool {
     let floats = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let fits = matches!(packed.bits, 4 | 8)
+    let bits = packed.packed.bits;
+    let fits = matches!(bits, 4 | 8)
         && inner.is_multiple_of(GEMM_STEP)
         && columns.is_multiple_of(per_word(out.dtype) as usize)
         && [x.dtype, out.dtype].into_iter().all(floats)
-        && [&x, &w].into_iter().all(Lowering::is_vectored)
+        && [&x, &packed.w].into_iter().all(Lowering::is_vectored)
         && on.features.max_threads >= 128;
     if !fits {
         return false;
     }
     let units = on_matrix_units(on, rows, columns);
     let tile = units.map_or(GEMM_TILE, Cooperative::tile);
-    let (across, down) = (columns.div_ceil(tile), rows.div_ceil(tile));
-    let at_once = Gemm::words(packed.bits);
-    let params = vec![
+    let across = columns.div_ceil(tile);
+    // Of every matrix the last tile may be part of one.
+    let down = match table {
+        None => rows.div_ceil(tile),
+        Some(_) => rows / tile + rows.min(packed.matrices()),
+    };
+    let at_once = Gemm::words(bits);
+    let [scales, biases] = packed.firsts(on);
+    let mut params = vec![
         rows as u32,
         columns as u32,
         inner as u32,
         on.first_word(&out),
         on.first_word(&x) / 4,
         (inner * x.dtype.size() / 16) as u32,
-        on.first_word(&w) / at_once as u32,
-        (inner * packed.bits as usize / 32 / at_once) as u32,
-        (inner / packed.group as usize) as u32,
-        on.first(&scales),
-        on.first(&biases),
+        on.first_word(&packed.w) / at_once as u32,
+        (packed.words() / at_once) as u32,
+        packed.groups() as u32,
+        scales,
+        biases,
         across as u32,
     ];
-    let (left, right, out_dtype, subgroup) = (x.dtype, packed, out.dtype, on.features.matrices);
+    if let Some((table, turns)) = table {
+        params.extend([on.first_word(&table), packed.matrices() as u32, turns as u32]);
+    }
+    let (left, right, out_dtype, subgroup) = (x.dtype, packed.packed, out.dtype, on.features.matrices);
+    let sorted = table.is_some();
     let kernel = match units {
-        Some(large) => Kernel::Cooperative(Cooperative { left, right, out: out_dtype, subgroup, large }),
-        None => Kernel::Gemm(Gemm { left, right, out: out_dtype }),
+        Some(large) => {
+            Kernel::Cooperative(Cooperative { left, right, out: out_dtype, subgroup, large, sorted })
+        }
+        None => Kernel::Gemm(Gemm { left, right, out: out_dtype, sorted }),
     };
-    on.emit(kernel, &out, &[x, w, scales, biases], false, params, across * down);
+    let table = table.map(|(table, _)| table);
+    let reads: Vec<View> = [x].into_iter().chain(packed.parts()).chain(table).collect();
+    on.emit(kernel, &out, &reads, false, params, across * down);
     true
 }
 
@@ -254,62 +334,51 @@ fn on_matrix_units(on: &Lowering, rows: usize, columns: usize) -> Option<bool> {
 }
 
 /// Packed rows as numbers.
-pub(crate) fn dequantize(
-    on: &mut Lowering,
-    out: View,
-    [w, scales, biases]: [View; 3],
-    (bits, group): (u32, u32),
-) -> Option<()> {
-    let (w, scales, biases) = (on.plain(w), on.plain(scales), on.plain(biases));
-    let words = *w.sizes().last()?;
-    let row = *out.sizes().last()?;
+pub(crate) fn dequantize(on: &mut Lowering, out: View, packed: PackedRows) -> Option<()> {
+    let packed = packed.plain(on);
+    let [scales, biases] = packed.firsts(on);
     let params = vec![
         out.layout.len() as u32,
         on.first_word(&out),
-        row as u32,
-        words as u32,
-        (row / group as usize) as u32,
-        on.first(&w),
-        on.first(&scales),
-        on.first(&biases),
+        *out.sizes().last()? as u32,
+        packed.words() as u32,
+        packed.groups() as u32,
+        on.first(&packed.w),
+        scales,
+        biases,
     ];
-    let kernel = Kernel::Dequantize { packed: Packed { bits, group, dtype: scales.dtype }, out: out.dtype };
+    let kernel = Kernel::Dequantize { packed: packed.packed, out: out.dtype };
     let threads = out.layout.len().div_ceil(per_word(out.dtype) as usize);
-    on.emit(kernel, &out, &[w, scales, biases], false, params, groups(threads));
+    let reads: Vec<View> = packed.parts().collect();
+    on.emit(kernel, &out, &reads, false, params, groups(threads));
     Some(())
 }
 
 /// Packed rows that plain indices pick, as numbers.
-pub(crate) fn embed(
-    on: &mut Lowering,
-    out: View,
-    indices: View,
-    [w, scales, biases]: [View; 3],
-    (bits, group): (u32, u32),
-) -> Option<()> {
+pub(crate) fn embed(on: &mut Lowering, out: View, indices: View, packed: PackedRows) -> Option<()> {
     if out.layout.is_empty() {
         return Some(());
     }
     let indices = on.plain(indices);
-    let (w, scales, biases) = (on.plain(w), on.plain(scales), on.plain(biases));
-    let &[rows, words] = w.sizes() else { return None };
-    let row = *out.sizes().last()?;
+    let packed = packed.plain(on);
+    let &[rows, words] = packed.w.sizes() else { return None };
+    let [scales, biases] = packed.firsts(on);
     let params = vec![
         out.layout.len() as u32,
         on.first_word(&out),
         on.fault(),
-        row as u32,
+        *out.sizes().last()? as u32,
         words as u32,
-        (row / group as usize) as u32,
-        on.first(&w),
-        on.first(&scales),
-        on.first(&biases),
+        packed.groups() as u32,
+        on.first(&packed.w),
+        scales,
+        biases,
         on.first(&indices),
         rows as u32,
     ];
-    let packed = Packed { bits, group, dtype: scales.dtype };
-    let kernel = Kernel::Embed { packed, indices: indices.dtype, out: out.dtype };
+    let kernel = Kernel::Embed { packed: packed.packed, indices: indices.dtype, out: out.dtype };
     let threads = out.layout.len().div_ceil(per_word(out.dtype) as usize);
-    on.emit(kernel, &out, &[w, scales, biases, indices], true, params, groups(threads));
+    let reads: Vec<View> = packed.parts().chain([indices]).collect();
+    on.emit(kernel, &out, &reads, true, params, groups(threads));
     Some(())
 }

@@ -3,9 +3,11 @@
 
 mod attention;
 mod elementwise;
+mod experts;
 mod index;
 mod linear;
 mod norm;
+mod order;
 mod products;
 mod reduce;
 mod shape;
@@ -13,9 +15,11 @@ mod token;
 
 pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa};
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
+pub(crate) use experts::{gather, gather_packed};
 pub(crate) use index::{index_copy, pick_along, pick_slices};
-pub(crate) use linear::{addmm, dequantize, embed, quantized_matmul};
+pub(crate) use linear::{PackedRows, addmm, dequantize, embed, quantized_matmul};
 pub(crate) use norm::{is_normed_by_words, norm};
+pub(crate) use order::order;
 pub(crate) use products::{Products, gemv};
 pub(crate) use reduce::{greatest, reduce, rows};
 pub(crate) use shape::{copy, expanded, join, pad};
@@ -158,7 +162,14 @@ impl Lowering {
             has_effect: false,
         };
         self.emit_over(kernel, &operands, access, params, groups);
-        if let (true, Some(last)) = (faults && groups > 0, self.dispatches.last_mut()) {
+        if faults && groups > 0 {
+            self.tells_faults();
+        }
+    }
+
+    /// Lets the last dispatch say that an index is outside its axis.
+    pub(crate) fn tells_faults(&mut self) {
+        if let Some(last) = self.dispatches.last_mut() {
             last.operands.push(Operand { region: Region::Faults, base: 0 });
         }
     }

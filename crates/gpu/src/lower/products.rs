@@ -1,9 +1,9 @@
 //! Products of few rows with packed rows, several at once, with what stands before and behind them.
 
 use super::Lowering;
-use super::linear::FEW_ROWS;
+use super::linear::{FEW_ROWS, PackedRows};
 use crate::dispatch::View;
-use crate::kernel::{Gemv, Kernel, Packed, per_word};
+use crate::kernel::{Gemv, Kernel, per_word};
 use pteron_plan::Access;
 use pteron_tensor::DType;
 
@@ -22,16 +22,25 @@ pub(crate) struct Products {
     /// By matrix; of a gate, the one result.
     pub(crate) outs: Vec<View>,
     pub(crate) x: View,
-    /// Words, scales and biases.
-    pub(crate) packed: Vec<[View; 3]>,
-    pub(crate) bits: u32,
-    pub(crate) group: u32,
+    /// Of one form.
+    pub(crate) packed: Vec<PackedRows>,
     /// The activation of the first of two products that the second multiplies.
     pub(crate) gate: Option<&'static str>,
     /// What is added.
     pub(crate) residual: Option<View>,
     /// Weight and epsilon of a norm of `x`.
     pub(crate) norm: Option<(View, f32)>,
+    /// Which matrix of a stack each row has.
+    pub(crate) picks: Option<Picks>,
+}
+
+/// Matrices that rows pick out of a stack by number.
+#[derive(Clone, Copy)]
+pub(crate) struct Picks {
+    /// By row of the result, without gaps.
+    pub(crate) view: View,
+    /// How many rows of the result in turn have one row of activations.
+    pub(crate) turns: usize,
 }
 
 impl Products {
@@ -41,22 +50,24 @@ impl Products {
             outs: Vec::new(),
             x,
             packed: Vec::new(),
-            bits: 0,
-            group: 0,
             gate: None,
             residual: None,
             norm: None,
+            picks: None,
         }
     }
 
-    /// Rows and inner size of `x`.
+    /// Rows of the result, and the inner size.
     fn rows(&self) -> (usize, usize) {
         let inner = self.x.sizes().last().copied().unwrap_or(1).max(1);
-        (self.x.layout.len() / inner, inner)
+        (self.picks.map_or(self.x.layout.len() / inner, |picks| picks.view.layout.len()), inner)
     }
 
     /// Rows that are better than tiles; without subgroups, sums of more rows would not fit into what a group shares.
     fn most_rows(&self, on: &Lowering) -> usize {
+        if self.picks.is_some() {
+            return usize::MAX;
+        }
         if on.features.subgroups { MOST_ROWS } else { FEW_ROWS }
     }
 
@@ -64,30 +75,33 @@ impl Products {
     pub(crate) fn fits(&self, on: &Lowering) -> bool {
         let (rows, inner) = self.rows();
         let floats = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        let parts =
-            3 * self.packed.len() + usize::from(self.residual.is_some()) + usize::from(self.norm.is_some());
-        let columns_fit = |[w, ..]: &[View; 3]| {
-            let columns = w.sizes().first().copied().unwrap_or(0);
+        let Some(&PackedRows { packed, .. }) = self.packed.first() else { return false };
+        let parts = self.packed.iter().flat_map(PackedRows::parts).count()
+            + usize::from(self.residual.is_some())
+            + usize::from(self.norm.is_some())
+            + if self.picks.is_some() { 2 } else { 0 };
+        let columns_fit = |rows: &PackedRows| {
+            let columns = rows.rows();
             let per = self.outs.first().map_or(2, |out| per_word(out.dtype) as usize);
             columns > 0 && columns.is_multiple_of(per)
         };
-        let packed_fits = self.packed.iter().all(|parts| {
-            let [w, scales, biases] = parts;
-            w.layout.rank() == 2
-                && Lowering::is_vectored(w)
-                && scales.is_plain()
-                && biases.is_plain()
-                && columns_fit(parts)
+        let packed_fits = self.packed.iter().all(|rows| {
+            rows.packed == packed
+                && (rows.w.layout.rank() == 2 || self.picks.is_some())
+                && Lowering::is_vectored(&rows.w)
+                && rows.parts().all(|part| part.is_plain())
+                && columns_fit(rows)
         });
-        matches!(self.bits, 4 | 8)
+        matches!(packed.bits, 4 | 8)
             && (1..=self.most_rows(on)).contains(&rows)
-            && inner.is_multiple_of(self.group.max(32) as usize)
+            && inner.is_multiple_of(packed.group.max(32) as usize)
             && floats(self.x.dtype)
             && Lowering::is_vectored(&self.x)
             && self.outs.iter().all(|out| floats(out.dtype) && out.is_plain())
             && packed_fits
             && self.residual.is_none_or(|view| floats(view.dtype) && view.is_plain())
             && self.norm.is_none_or(|(weight, _)| floats(weight.dtype) && Lowering::is_vectored(&weight))
+            && self.picks.is_none_or(|picks| picks.view.is_plain())
             && 3 + parts <= on.features.max_bindings as usize
             // Results share a binding.
             && (self.packed.len() == 1 || !on.windowed)
@@ -99,11 +113,13 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
     if !products.fits(on) {
         return false;
     }
-    let Products { outs, x, packed, bits, group, gate, residual, norm } = &products;
-    let Some(&out) = outs.first() else { return false };
+    let Products { outs, x, packed, gate, residual, norm, picks } = &products;
+    let (Some(&out), Some(&PackedRows { packed: right, .. })) = (outs.first(), packed.first()) else {
+        return false;
+    };
     let (rows, inner) = products.rows();
-    let chunks = inner / Gemv::chunk(*bits) as usize;
-    let all: usize = packed.iter().map(|[w, ..]| w.sizes()[0]).sum();
+    let chunks = inner / Gemv::chunk(right.bits) as usize;
+    let all: usize = packed.iter().map(PackedRows::rows).sum();
     let each = if all <= SMALL_ROWS && inner < LONG_ROWS { 2 } else { 4 };
     let threads = match chunks {
         0..=32 => 32,
@@ -116,7 +132,7 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         on.first_word(x) / 4,
         x_vectors as u32,
         chunks as u32,
-        (inner / *group as usize) as u32,
+        (inner / right.group as usize) as u32,
         residual.map_or(0, |view| on.first(&view)),
         norm.map_or(0, |(weight, _)| on.first_word(&weight) / 4),
         norm.map_or(0, |(_, eps)| eps.to_bits()),
@@ -124,8 +140,9 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         outs.first().and_then(|out| out.sizes().last()).map_or(0, |&columns| columns as u32),
     ];
     let mut blocks = 0;
-    for (number, [w, scales, biases]) in packed.iter().enumerate() {
-        let columns = w.sizes()[0];
+    for (number, matrix) in packed.iter().enumerate() {
+        let columns = matrix.rows();
+        let [scales, biases] = matrix.firsts(on);
         if gate.is_none() || number == 0 {
             blocks += columns.div_ceil(each as usize);
         }
@@ -134,25 +151,29 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
             blocks as u32,
             columns as u32,
             on.first_word(out),
-            on.first_word(w) / 4,
-            on.first(scales),
-            on.first(biases),
+            on.first_word(&matrix.w) / 4,
+            scales,
+            biases,
             columns as u32,
         ]);
+    }
+    if let Some(Picks { view, turns }) = picks {
+        let matrices = packed[0].matrices();
+        params.extend([on.first(view), matrices as u32, *turns as u32, on.fault()]);
     }
     let mut operands = vec![out, *x];
     operands.extend(residual);
     operands.extend(norm.map(|(weight, _)| weight));
-    operands.extend(packed.iter().flatten());
+    operands.extend(packed.iter().flat_map(PackedRows::parts));
+    operands.extend(picks.map(|picks| picks.view));
     let access = Access {
         reads: operands[1..].iter().map(|view| view.storage).collect(),
         writes: outs.iter().map(|view| view.storage).collect(),
         has_effect: false,
     };
-    let dtype = packed[0][1].dtype;
     let mut kernel = Gemv {
         left: x.dtype,
-        right: Packed { bits: *bits, group: *group, dtype },
+        right,
         out: out.dtype,
         matrices: packed.len() as u32,
         rows: each,
@@ -161,11 +182,12 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
         gate: *gate,
         residual: residual.map(|view| view.dtype),
         norm: norm.map(|(weight, _)| weight.dtype),
+        picks: picks.map(|picks| picks.view.dtype),
         subgroups: on.features.subgroups,
-        int8: on.features.dots,
+        int8: on.features.dots && right.fits_bytes(),
     };
     // Up to a few rows, more groups at once gain more than taking packed rows apart once does.
-    if rows > FEW_ROWS {
+    if rows > FEW_ROWS && picks.is_none() {
         kernel.lanes = 4;
         if kernel.shared_bytes() > on.features.shared_bytes {
             kernel.lanes = 2;
@@ -173,6 +195,9 @@ pub(crate) fn gemv(on: &mut Lowering, products: Products) -> bool {
     }
     let groups = blocks * rows.div_ceil(kernel.lanes as usize);
     on.emit_over(Kernel::Gemv(kernel), &operands, access, params, groups);
+    if picks.is_some() {
+        on.tells_faults();
+    }
     on.product = Some((on.dispatches.len(), products));
     true
 }

@@ -3,11 +3,13 @@
 
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::View;
-use crate::lower::{self, Numbers, axis_of};
+use crate::kernel::Packed;
+use crate::lower::{self, Numbers, PackedRows, axis_of};
 use pteron_ir::op::{FloatArg, IndexArg, IntArg};
 use pteron_ir::rules::{SliceRange, slice_range};
 use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
 use pteron_plan::Layout;
+use pteron_tensor::quant::Mode;
 use pteron_tensor::{DType, Scalar, promote};
 use std::collections::BTreeSet;
 
@@ -322,17 +324,19 @@ impl Walk<'_> {
             Op::Take { x, index, axis } => self.take_slices(out, *x, index, *axis)?,
             Op::TakeAlongAxis { x, indices, axis } => {
                 let (x, indices) = (self.tensor(*x)?, self.tensor(*indices)?);
+                self.take_along(out, x, indices, axis_of(*axis, x.layout.rank()))?;
+            }
+            Op::Argsort { x, axis } | Op::ArgPartition { x, axis, .. } => {
+                let x = self.tensor(*x)?;
+                self.order(out, x, axis_of(*axis, x.layout.rank()))?;
+            }
+            // A partition is a whole order: that is all that it promises, and more.
+            Op::Sort { x, axis } | Op::Partition { x, axis, .. } => {
+                let x = self.tensor(*x)?;
                 let axis = axis_of(*axis, x.layout.rank());
-                let mut sizes = out.sizes().to_vec();
-                let around = if let Some(size) = sizes.get_mut(axis) {
-                    *size = 1;
-                    let whole = odd(x.layout.slice(axis, SliceRange { start: 0, step: 1, count: 1 }))?.1;
-                    odd(whole.broadcast_to(&sizes).and_then(|layout| layout.broadcast_to(out.sizes())))?
-                } else {
-                    x.layout
-                };
-                let over = odd(indices.layout.broadcast_to(out.sizes()))?;
-                lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
+                let indices = self.lowering.scratch(DType::U32, x.sizes());
+                self.order(indices, x, axis)?;
+                self.take_along(out, x, indices, axis)?;
             }
             Op::Gather { x, indices, axes, slice_sizes } => {
                 let x = self.tensor(*x)?;
@@ -377,18 +381,37 @@ impl Walk<'_> {
                 let (a, b, bias) = (self.tensor(*mat1)?, self.tensor(*mat2)?, self.maybe(*bias)?);
                 odd(lower::addmm(&mut self.lowering, out, (a, b), bias, (*alpha, *beta)))?;
             }
-            Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, transpose, .. } => {
-                let (packed, form) = (self.packed(*w, *scales, *biases)?, (*bits as u32, *group_size as u32));
-                if !transpose || !self.multiplied(*x, &[out], &[packed], form, None)? {
+            Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, mode, transpose } => {
+                let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
+                if !transpose || !self.multiplied(*x, &[out], &[packed], None)? {
                     let x = self.settled(*x)?;
-                    odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, *transpose))?;
+                    odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, *transpose))?;
                 }
+            }
+            Op::GatherQmm {
+                x, w, scales, biases, rhs_indices, group_size, bits, mode, transpose, ..
+            } => {
+                let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
+                let (x, picks) = (self.tensor(*x)?, self.maybe(*rhs_indices)?);
+                let on = &mut self.lowering;
+                odd(match picks {
+                    Some(picks) => lower::gather_packed(on, out, x, (packed, *transpose), picks),
+                    None => lower::quantized_matmul(on, out, x, packed, *transpose),
+                })?;
+            }
+            Op::GatherMm { a, b, rhs_indices, .. } => {
+                let (a, b, picks) = (self.tensor(*a)?, self.tensor(*b)?, self.maybe(*rhs_indices)?);
+                let on = &mut self.lowering;
+                odd(match picks {
+                    Some(picks) => lower::gather(on, out, a, b, picks),
+                    None => lower::addmm(on, out, (a, b), None, (1.0, 0.0)),
+                })?;
             }
             Op::GatedProjection { .. } => self.gated(op, out, scratch)?,
             Op::PackedEmbedding { .. } => self.embedded(op, out)?,
-            Op::Dequantize { w, scales, biases, group_size, bits, .. } => {
-                let packed = self.packed(*w, *scales, *biases)?;
-                odd(lower::dequantize(&mut self.lowering, out, packed, (*bits as u32, *group_size as u32)))?;
+            Op::Dequantize { w, scales, biases, group_size, bits, mode, .. } => {
+                let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
+                odd(lower::dequantize(&mut self.lowering, out, packed))?;
             }
             Op::Rope { x, .. } => {
                 let x = self.tensor(*x)?;
@@ -405,15 +428,54 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Packed rows of a mode, a width and a group size.
     pub(super) fn packed(
         &self,
         w: ValueId,
         scales: ValueId,
         biases: Option<ValueId>,
-    ) -> Result<[View; 3], WalkError> {
-        let biases = self.maybe(biases)?;
-        let Some(biases) = biases else { return invalid("packed weights without biases") };
-        Ok([self.tensor(w)?, self.tensor(scales)?, biases])
+        (mode, bits, group): (&str, i32, i32),
+    ) -> Result<PackedRows, WalkError> {
+        let (w, scales, biases) = (self.tensor(w)?, self.tensor(scales)?, self.maybe(biases)?);
+        let mode = Mode::from_name(mode).map_err(|error| WalkError::Invalid(error.to_string()))?;
+        let packed = Packed { mode, bits: bits as u32, group: group as u32, dtype: scales.dtype };
+        if packed.is_biased() != biases.is_some() {
+            return invalid("affine weights have biases, and no others do");
+        }
+        Ok(PackedRows { packed, w, scales, biases })
+    }
+
+    /// Elements along an axis by indices of the result's sizes.
+    fn take_along(&mut self, out: View, x: View, indices: View, axis: usize) -> Result<(), WalkError> {
+        let mut sizes = out.sizes().to_vec();
+        let around = if let Some(size) = sizes.get_mut(axis) {
+            *size = 1;
+            let whole = odd(x.layout.slice(axis, SliceRange { start: 0, step: 1, count: 1 }))?.1;
+            odd(whole.broadcast_to(&sizes).and_then(|layout| layout.broadcast_to(out.sizes())))?
+        } else {
+            x.layout
+        };
+        let over = odd(indices.layout.broadcast_to(out.sizes()))?;
+        lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
+        Ok(())
+    }
+
+    /// The indices that sort along an axis.
+    fn order(&mut self, out: View, x: View, axis: usize) -> Result<(), WalkError> {
+        let last = x.layout.rank().saturating_sub(1);
+        if axis == last {
+            lower::order(&mut self.lowering, out, x);
+            return Ok(());
+        }
+        // Along another axis: with that axis last, then back.
+        let mut order: Vec<usize> = (0..=last).collect();
+        order.swap(axis, last);
+        let turned = x.with(odd(x.layout.permute(order.iter().copied()))?);
+        let aside = self.lowering.scratch(out.dtype, turned.sizes());
+        lower::order(&mut self.lowering, aside, turned);
+        let back = aside.with(odd(aside.layout.permute(order.into_iter()))?);
+        lower::copy(&mut self.lowering, out, back, true);
+        Ok(())
     }
 
     fn take_slices(

@@ -3,7 +3,7 @@
 use super::compute::odd;
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::{Region, View};
-use crate::lower::{self, Cacheable, Numbers, Products, Turned, Turns};
+use crate::lower::{self, Cacheable, Numbers, PackedRows, Products, Turned, Turns};
 use crate::steps::StepNode;
 use pteron_ir::op::{Activation, IntArg, OffsetArg};
 use pteron_ir::{Node, Op, OpKind, Ssa, Type, ValueId};
@@ -163,23 +163,15 @@ impl Walk<'_> {
         &mut self,
         x: ValueId,
         outs: &[View],
-        packed: &[[View; 3]],
-        (bits, group): (u32, u32),
+        packed: &[PackedRows],
         gate: Option<&'static str>,
     ) -> Result<bool, WalkError> {
         let (x, norm) = match self.norms.get(&x) {
             Some(normed) => (normed.sum, Some((normed.weight, normed.eps))),
             None => (self.tensor(x)?, None),
         };
-        let products = Products {
-            outs: outs.to_vec(),
-            packed: packed.to_vec(),
-            bits,
-            group,
-            gate,
-            norm,
-            ..Products::new(x)
-        };
+        let products =
+            Products { outs: outs.to_vec(), packed: packed.to_vec(), gate, norm, ..Products::new(x) };
         Ok(lower::gemv(&mut self.lowering, products))
     }
 
@@ -197,13 +189,14 @@ impl Walk<'_> {
         w: &[ValueId],
         scales: &[ValueId],
         biases: &[ValueId],
-    ) -> Result<Vec<[View; 3]>, WalkError> {
+        form: (&str, i32, i32),
+    ) -> Result<Vec<PackedRows>, WalkError> {
         let parts = w.iter().zip(scales).enumerate();
-        parts.map(|(at, (&w, &scales))| self.packed(w, scales, biases.get(at).copied())).collect()
+        parts.map(|(at, (&w, &scales))| self.packed(w, scales, biases.get(at).copied(), form)).collect()
     }
 
     pub(super) fn projections(&mut self, node: &Node, types: &[Type]) -> Result<(), WalkError> {
-        let Op::Projections { x, w, scales, biases, group_size, bits, .. } = &node.op else {
+        let Op::Projections { x, w, scales, biases, group_size, bits, mode } = &node.op else {
             return invalid("the op multiplies nothing");
         };
         let mut outs = Vec::with_capacity(node.results.len());
@@ -211,11 +204,11 @@ impl Walk<'_> {
             let Type::Tensor(ty) = ty else { return invalid("a product is a tensor") };
             outs.push(self.placed(result, ty)?);
         }
-        let (packed, form) = (self.packed_list(w, scales, biases)?, (*bits as u32, *group_size as u32));
-        if !self.multiplied(*x, &outs, &packed, form, None)? {
+        let packed = self.packed_list(w, scales, biases, (mode, *bits, *group_size))?;
+        if !self.multiplied(*x, &outs, &packed, None)? {
             let x = self.settled(*x)?;
             for (&out, &packed) in outs.iter().zip(&packed) {
-                odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, form, true))?;
+                odd(lower::quantized_matmul(&mut self.lowering, out, x, packed, true))?;
             }
         }
         for (&result, &out) in node.results.iter().zip(&outs) {
@@ -226,23 +219,23 @@ impl Walk<'_> {
     }
 
     pub(super) fn gated(&mut self, op: &Op<Ssa>, out: View, scratch: Option<usize>) -> Result<(), WalkError> {
-        let Op::GatedProjection { x, w, scales, biases, group_size, bits, activation, .. } = op else {
+        let Op::GatedProjection { x, w, scales, biases, group_size, bits, mode, activation } = op else {
             return invalid("the op has no gate");
         };
         let Some(activation) = Activation::from_name(activation) else {
             return invalid(format!("no activation is called {activation}"));
         };
-        let (packed, form) = (self.packed_list(w, scales, biases)?, (*bits as u32, *group_size as u32));
+        let packed = self.packed_list(w, scales, biases, (mode, *bits, *group_size))?;
         let &[of_gate, of_up] = packed.as_slice() else { return invalid("a gate has two matrices") };
-        if self.multiplied(*x, &[out], &packed, form, Some(activation.name()))? {
+        if self.multiplied(*x, &[out], &packed, Some(activation.name()))? {
             return Ok(());
         }
         let x = self.settled(*x)?;
         let gate = self.aside(scratch, out.dtype, out.sizes(), 0);
         let up = self.aside(scratch, out.dtype, out.sizes(), 1);
         let on = &mut self.lowering;
-        odd(lower::quantized_matmul(on, gate, x, of_gate, form, true))?;
-        odd(lower::quantized_matmul(on, up, x, of_up, form, true))?;
+        odd(lower::quantized_matmul(on, gate, x, of_gate, true))?;
+        odd(lower::quantized_matmul(on, up, x, of_up, true))?;
         let mut map = |kind: OpKind, form: u8, inputs: &[View]| {
             let what = Numbers { kind, form, work: out.dtype, numbers: [0; 2], inputs };
             lower::elementwise(on, out, &what);
@@ -263,12 +256,12 @@ impl Walk<'_> {
 
     /// Rows of packed weights as numbers.
     pub(super) fn embedded(&mut self, op: &Op<Ssa>, out: View) -> Result<(), WalkError> {
-        let Op::PackedEmbedding { w, scales, biases, indices, group_size, bits, .. } = op else {
+        let Op::PackedEmbedding { w, scales, biases, indices, group_size, bits, mode, .. } = op else {
             return invalid("the op picks no rows");
         };
-        let (indices, packed) = (self.tensor(*indices)?, self.packed(*w, *scales, *biases)?);
-        let form = (*bits as u32, *group_size as u32);
-        odd(lower::embed(&mut self.lowering, out, indices, packed, form))
+        let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
+        let indices = self.tensor(*indices)?;
+        odd(lower::embed(&mut self.lowering, out, indices, packed))
     }
 
     pub(super) fn add_norm(&mut self, node: &Node, types: &[Type]) -> Result<(), WalkError> {
@@ -358,20 +351,22 @@ impl Walk<'_> {
         let (steps, count) = &self.planned.readers[normed.0 as usize];
         let fits = |&step: &usize| {
             let Some(StepNode::Run { node, .. }) = self.planned.steps.get(step) else { return false };
-            let (x, packed, form) = match &node.op {
-                Op::QuantizedMatmul { x, w, scales, biases, group_size, bits, transpose: true, .. } => {
-                    (x, self.packed(*w, *scales, *biases).map(|packed| vec![packed]), (*bits, *group_size))
+            let (x, packed) = match &node.op {
+                Op::QuantizedMatmul {
+                    x, w, scales, biases, group_size, bits, mode, transpose: true, ..
+                } => {
+                    let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size));
+                    (x, packed.map(|packed| vec![packed]))
                 }
-                Op::Projections { x, w, scales, biases, group_size, bits, .. }
-                | Op::GatedProjection { x, w, scales, biases, group_size, bits, .. } => {
-                    (x, self.packed_list(w, scales, biases), (*bits, *group_size))
+                Op::Projections { x, w, scales, biases, group_size, bits, mode }
+                | Op::GatedProjection { x, w, scales, biases, group_size, bits, mode, .. } => {
+                    (x, self.packed_list(w, scales, biases, (mode, *bits, *group_size)))
                 }
                 _ => return false,
             };
             let Ok(packed) = packed else { return false };
-            let (bits, group) = (form.0 as u32, form.1 as u32);
             let norm = Some(norm);
-            *x == normed && Products { packed, bits, group, norm, ..Products::new(sum) }.fits(&self.lowering)
+            *x == normed && Products { packed, norm, ..Products::new(sum) }.fits(&self.lowering)
         };
         *count == steps.len() && steps.iter().all(fits)
     }

@@ -272,6 +272,12 @@ pub(crate) fn run_init(
     tensors.collect()
 }
 
+/// What an init graph makes of its constants, for whoever writes that down instead of the graph.
+pub fn run_constants(graph: &Graph, constants: &[HostTensor], limits: &Limits) -> Result<Vec<HostTensor>> {
+    let control = RunControl { work: Some(Arc::new(AtomicU64::new(limits.work))), ..RunControl::default() };
+    run_init(GraphId(0), graph, constants, limits, &control)
+}
+
 /// Computes one op for a backend that has no kernel for it. Ops with bodies are not for this: they belong to
 /// whoever runs the graph; ops with an effect need [`Effects`].
 pub fn run_op(

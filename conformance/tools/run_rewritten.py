@@ -23,6 +23,8 @@ from run_portable import apart
 def verdict(binary, case, made):
     """What became of one case, and why."""
     program = case / "model.pte"
+    if any(case.glob("*.ptd")):
+        return "left out", "it needs data beside the program"
     rewrite = subprocess.run([binary, "rewrite", program, made, "--to", "portable"], capture_output=True, text=True)
     if rewrite.returncode:
         return "refused", rewrite.stderr.strip()

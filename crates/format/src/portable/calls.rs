@@ -1,10 +1,10 @@
 //! The values of a method while a graph becomes calls in it: tensors of the run, constants, numbers, and tensors whose axes lie in
 //! another order in memory, which are turned only when somebody needs them so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pteron_ir::op::IntArg;
-use pteron_ir::{Dim, Graph, Node, TensorType, Type, ValueId};
+use pteron_ir::{Dim, Graph, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType, HostTensor};
 
 use super::Prepared;
@@ -94,11 +94,16 @@ impl<'c> Calls<'c> {
             }
         }
         let mut problems = Vec::new();
+        let mut spoilt = HashSet::new();
         for (at, node) in self.graph.body.nodes.iter().enumerate() {
-            if let Err(problem) = self.node(node) {
-                problems.push(format!("{}: {problem}", named(node, at)));
-                break;
+            let mut is_spoilt = false;
+            node.for_each_operand(|value| is_spoilt |= spoilt.contains(&value));
+            // What reads a value that there is not has been complained about.
+            let done = if is_spoilt { Ok(()) } else { super::kernels::node(&mut self, node) };
+            if is_spoilt || done.is_err() {
+                spoilt.extend(node.results.iter().copied());
             }
+            problems.extend(done.err().map(|problem| format!("{}: {problem}", named(node, at))));
         }
         if problems.is_empty() {
             for (output, &number) in self.graph.outputs.iter().zip(leaving) {
@@ -247,10 +252,6 @@ impl<'c> Calls<'c> {
             (false, false) => self.reorder(from, &order, to),
         }
         Ok(())
-    }
-
-    fn node(&mut self, node: &Node) -> Result<(), String> {
-        super::kernels::node(self, node)
     }
 
     /// A tensor in another dtype: that of `out`.

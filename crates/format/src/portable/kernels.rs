@@ -217,9 +217,7 @@ pub(super) fn node(calls: &mut Calls<'_>, node: &Node) -> Done {
             let operands = [calls.method.tensors(&tensors), calls.int((*axis).into())];
             written(calls, out, name, "out", &operands)
         }
-        Op::Pad { x, pad_width, mode, constant_value } => {
-            pad(calls, *x, pad_width, (mode, *constant_value), out)
-        }
+        Op::Pad { x, pad_width, constant_value, .. } => pad(calls, *x, pad_width, *constant_value, out),
         Op::Flip { x, axes } => {
             let axes: Vec<i64> = axes.iter().map(|&axis| axis.into()).collect();
             let operands = [calls.tensor(*x)?, calls.ints(&axes)];
@@ -239,6 +237,34 @@ pub(super) fn node(calls: &mut Calls<'_>, node: &Node) -> Done {
             let (axis, sparse) = (calls.int((*axis).into()), calls.bool(false));
             let operands = [calls.tensor(*x)?, axis, calls.tensor(*indices)?, sparse];
             written(calls, out, "aten::gather", "out", &operands)
+        }
+        Op::IndexCopy { dst, update, indices, axis } => {
+            let mut list = vec![None; counted(*axis, calls.rank(*dst)?)?];
+            list.push(Some(calls.tensor(*indices)?));
+            let list = calls.method.optional_tensors(&list);
+            let operands = [calls.tensor(*dst)?, list, calls.tensor(*update)?, calls.bool(false)];
+            written(calls, out, "aten::index_put", "out", &operands)
+        }
+        Op::ScatterAdd { x, indices, updates, axis } => {
+            let axis = calls.int((*axis).into());
+            let operands = [calls.tensor(*x)?, axis, calls.tensor(*indices)?, calls.tensor(*updates)?];
+            written(calls, out, "aten::scatter_add", "out", &operands)
+        }
+        Op::Gather { x, indices, axes, slice_sizes } => gather(calls, *x, indices, (axes, slice_sizes), out),
+        Op::Prod { x, axes, keepdims } => {
+            let axes = axes.as_deref().unwrap_or_default();
+            let &[axis] = axes else {
+                return Err("a product over several axes has no portable form".into());
+            };
+            let operands = [calls.tensor(*x)?, calls.int(axis.into()), calls.bool(*keepdims), calls.null()];
+            written(calls, out, "aten::prod", "int_out", &operands)
+        }
+        Op::Sort { x, axis } | Op::ArgPartition { x, axis, .. } => {
+            ascending(calls, *x, *axis, kind == OpKind::Sort, out)
+        }
+        Op::Full { shape, v: FloatArg::Value(number), .. } => {
+            let operands = [calls.ints_of(shape)?, calls.number(*number)?];
+            written(calls, out, "aten::full", "out", &operands)
         }
         Op::Full { shape, v: FloatArg::Literal(number), scalar_type } => {
             full(calls, shape, *number, *scalar_type, out)
@@ -372,16 +398,7 @@ fn sliced(
 }
 
 /// Kernels take widths from the last axis to the first.
-fn pad(
-    calls: &mut Calls<'_>,
-    x: ValueId,
-    widths: &[IntArg<ValueId>],
-    (mode, number): (&str, f32),
-    out: ValueId,
-) -> Done {
-    if mode != "constant" {
-        return Err(format!("padding of mode {mode} has no portable form"));
-    }
+fn pad(calls: &mut Calls<'_>, x: ValueId, widths: &[IntArg<ValueId>], number: f32, out: ValueId) -> Done {
     let widths: Vec<IntArg<ValueId>> = widths.chunks(2).rev().flatten().copied().collect();
     let operands = [calls.tensor(x)?, calls.ints_of(&widths)?, calls.double(number.into())];
     written(calls, out, "aten::constant_pad_nd", "out", &operands)
@@ -414,6 +431,56 @@ fn take(
     };
     let operands = [calls.tensor(x)?, calls.int(axis.into()), number];
     written(calls, out, "aten::select_copy", "int_out", &operands)
+}
+
+/// Elements, or rows of them, at several indices: of the first axes, each.
+fn gather(
+    calls: &mut Calls<'_>,
+    x: ValueId,
+    indices: &[ValueId],
+    (axes, slices): (&[i32], &[i32]),
+    out: ValueId,
+) -> Done {
+    let shape = &calls.ty(x)?.shape;
+    let is_whole = |(axis, dim): (usize, &Dim)| {
+        let slice = slices.get(axis).copied().unwrap_or(0).into();
+        if axis < axes.len() { slice == 1 } else { dim.as_known() == Some(slice) }
+    };
+    let in_turn = axes.iter().enumerate().all(|(at, &axis)| at as i32 == axis);
+    if !in_turn || !shape.iter().enumerate().all(is_whole) {
+        return Err("slices that are not whole rows at the first axes have no portable form".into());
+    }
+    let kept: Vec<Dim> = shape.get(axes.len()..).unwrap_or_default().to_vec();
+    let ty = calls.ty(out)?;
+    let picked = ty.shape.len().saturating_sub(shape.len());
+    let picked = [&ty.shape[..picked], &kept].concat();
+    let sizes = ty.shape.iter().map(|dim| dim.as_known()).collect::<Option<Vec<i64>>>();
+    let sizes = sizes.ok_or("picked elements whose number is known at run time only")?;
+    let mut list = Vec::new();
+    for &index in indices {
+        list.push(Some(calls.tensor(index)?));
+    }
+    let operands = [calls.tensor(x)?, calls.method.optional_tensors(&list)];
+    let flat = calls.fresh(ty.dtype, picked)?;
+    calls.call("aten::index", "Tensor_out", &operands, flat);
+    let sizes = calls.ints(&sizes);
+    written(calls, out, "aten::view_copy", "out", &[flat, sizes])
+}
+
+/// The smallest of all elements along an axis, in order: elements, or where they are.
+fn ascending(calls: &mut Calls<'_>, x: ValueId, axis: i32, is_values: bool, out: ValueId) -> Done {
+    let ty = calls.ty(x)?;
+    let size = ty.shape.get(counted(axis, ty.shape.len())?).and_then(Dim::as_known);
+    let size = size.ok_or("an axis is ordered whose size is known at run time only")?;
+    let mut arguments = vec![calls.tensor(x)?, calls.int(size), calls.int(axis.into())];
+    arguments.extend([calls.bool(false), calls.bool(true)]);
+    let given = calls.result(out)?;
+    let other = calls.fresh(if is_values { DType::I64 } else { ty.dtype }, ty.shape.clone())?;
+    let both = if is_values { [given, other] } else { [other, given] };
+    arguments.extend(both);
+    arguments.push(calls.method.tensors(&both));
+    calls.method.kernel("aten::topk", "values", &arguments);
+    Ok(())
 }
 
 /// One number everywhere: where it is one element, from the file.

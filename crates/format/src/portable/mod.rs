@@ -7,10 +7,13 @@
 
 mod calls;
 mod kernels;
+mod norms;
 mod plain;
 mod products;
 mod rope;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
 use pteron_ir::op::IntArg;
-use pteron_ir::{Dim, Graph, Node, Op, Output, Ssa, TensorType, Type, ValueId, infer};
+use pteron_ir::rules::slice_range;
+use pteron_ir::{Dim, Effect, Graph, Node, Op, Output, Ssa, TensorType, Type, ValueId, infer};
 use pteron_tensor::{DType, promote};
 
 use crate::Limits;
@@ -125,6 +126,9 @@ impl Plain<'_> {
         if matches!(node.op, Op::If { .. } | Op::Scan { .. }) {
             return problem("branches and loops have no portable form here");
         }
+        if node.op.effect() != Effect::Pure {
+            return problem("what it changes besides what it gives has no portable form");
+        }
         let mut moved = Node { op: node.op.clone(), results: Vec::new(), place: None };
         let mut spoilt = false;
         moved.for_each_value_mut(&mut |value| match self.known.get(value) {
@@ -214,6 +218,63 @@ impl Plain<'_> {
                 let (x, indices) = self.beside(x, indices, axis)?;
                 self.emit(Op::TakeAlongAxis { x, indices, axis })?
             }
+            Op::Remainder { a, b } if !self.dtype_of(&op)?.is_float() => {
+                // Kernels differ on remainders of integers below zero.
+                let whole = self.one(Op::FloorDivide { a, b })?;
+                let whole = self.one(Op::Multiply { a: whole, b })?;
+                self.one(Op::Subtract { a, b: whole })?
+            }
+            Op::Partition { x, axis, .. } => self.emit(Op::Sort { x, axis })?,
+            Op::ScatterAdd { x, indices, updates, axis } => {
+                let wanted = self.dtype(x)?;
+                let (indices, updates) = (self.cast(indices, DType::I64)?, self.cast(updates, wanted)?);
+                if self.sizes(indices)? != self.sizes(updates)? {
+                    return problem("indices and updates of several shapes have no portable form");
+                }
+                self.emit(Op::ScatterAdd { x, indices, updates, axis })?
+            }
+            Op::IndexCopy { dst, update, indices, axis } => {
+                let wanted = self.dtype(dst)?;
+                let update = self.cast(update, wanted)?;
+                self.emit(Op::IndexCopy { dst, update, indices, axis })?
+            }
+            Op::GatherMm { a, b, lhs_indices, rhs_indices, .. } => {
+                let wanted = self.dtype_of(&op)?;
+                let (a, b) = (self.cast(a, wanted)?, self.cast(b, wanted)?);
+                let (a, b) = (self.picked(a, lhs_indices)?, self.picked(b, rhs_indices)?);
+                self.product(a, b)?
+            }
+            Op::GatherQmm {
+                x,
+                w,
+                scales,
+                ref mode,
+                biases,
+                lhs_indices,
+                rhs_indices,
+                transpose,
+                group_size,
+                bits,
+                ..
+            } => {
+                let x = self.picked(x, lhs_indices)?;
+                let (w, scales) = (self.picked(w, rhs_indices)?, self.picked(scales, rhs_indices)?);
+                let biases = biases.map(|biases| self.picked(biases, rhs_indices)).transpose()?;
+                let mode = mode.clone();
+                self.quantized(Op::QuantizedMatmul {
+                    x,
+                    w,
+                    scales,
+                    biases,
+                    group_size,
+                    bits,
+                    mode,
+                    transpose,
+                })?
+            }
+            Op::Slice { x, axis, start, stop, step } if step < 0 => {
+                self.backwards(x, axis, [start, stop], step)?
+            }
             Op::SliceUpdate { dst, update, ref axis, ref start, ref stop, step } => {
                 let (axis, start, stop) = (*axis, *start, *stop);
                 let slice = self.emit(Op::Slice { x: dst, axis, start, stop, step })?;
@@ -248,6 +309,22 @@ impl Plain<'_> {
                 let zero = self.number_like(x, 0.0)?;
                 self.emit(Op::Where { condition: below, x, y: zero })?
             }
+            Op::Tri { n, m, k, scalar_type } => {
+                let k = IntArg::Literal(k.into());
+                let stop = self.plus(n, k)?;
+                let rows = self.counted(k, stop)?;
+                let rows = self.emit(Op::ExpandDims { x: rows, axis: 1 })?;
+                let columns = self.counted(IntArg::Literal(0), m)?;
+                let inside = self.emit(Op::LessEqual { a: columns, b: rows })?;
+                self.cast(inside, scalar_type)?
+            }
+            Op::Argsort { .. } | Op::Conv3D { .. } | Op::ConvTranspose3D { .. } | Op::Median { .. } => {
+                return problem("no portable operator computes it");
+            }
+            Op::MetalKernel { .. } => return problem("kernels of Metal have no portable form"),
+            Op::Pad { ref mode, .. } if mode != "constant" => {
+                return problem(format!("padding of mode {mode} has no portable form"));
+            }
             Op::LogAddExp { a, b } => {
                 let largest = self.emit(Op::Maximum { a, b })?;
                 let apart = self.emit(Op::Subtract { a, b })?;
@@ -260,6 +337,14 @@ impl Plain<'_> {
             other => return self.on_one_type(other),
         };
         Ok(vec![one])
+    }
+
+    /// The one value of an op, whatever it takes.
+    fn one(&mut self, op: Op<Ssa>) -> Step<ValueId> {
+        match self.op(op)?.first() {
+            Some(&value) => Ok(value),
+            None => problem("an op gave nothing"),
+        }
     }
 
     /// The dtype that an op gives.
@@ -329,74 +414,6 @@ impl Plain<'_> {
         self.emit(Op::Multiply { a: x, b: factor })
     }
 
-    fn rms_norm(&mut self, op: &Op<Ssa>, x: ValueId, weight: Option<ValueId>, eps: f32) -> Step<ValueId> {
-        let wanted = self.dtype_of(op)?;
-        let x = self.cast(x, DType::F32)?;
-        let squares = self.emit(Op::Multiply { a: x, b: x })?;
-        let normal = self.over_root(x, squares, eps)?;
-        self.weighted(normal, (weight, None), wanted)
-    }
-
-    fn layer_norm(
-        &mut self,
-        op: &Op<Ssa>,
-        x: ValueId,
-        parameters: (Option<ValueId>, Option<ValueId>),
-        eps: f32,
-    ) -> Step<ValueId> {
-        let wanted = self.dtype_of(op)?;
-        let x = self.cast(x, DType::F32)?;
-        let mean = self.emit(Op::Mean { x, axes: Some(vec![-1]), keepdims: true })?;
-        let x = self.emit(Op::Subtract { a: x, b: mean })?;
-        let squares = self.emit(Op::Multiply { a: x, b: x })?;
-        let normal = self.over_root(x, squares, eps)?;
-        self.weighted(normal, parameters, wanted)
-    }
-
-    /// `x` over the root of the mean of squares along the last axis.
-    fn over_root(&mut self, x: ValueId, squares: ValueId, eps: f32) -> Step<ValueId> {
-        let mean = self.emit(Op::Mean { x: squares, axes: Some(vec![-1]), keepdims: true })?;
-        let eps = self.number(eps.into(), DType::F32)?;
-        let mean = self.emit(Op::Add { a: mean, b: eps })?;
-        let factor = self.emit(Op::Rsqrt { x: mean })?;
-        self.emit(Op::Multiply { a: x, b: factor })
-    }
-
-    fn weighted(
-        &mut self,
-        x: ValueId,
-        (weight, bias): (Option<ValueId>, Option<ValueId>),
-        wanted: DType,
-    ) -> Step<ValueId> {
-        let mut x = x;
-        if let Some(weight) = weight {
-            let weight = self.cast(weight, DType::F32)?;
-            x = self.emit(Op::Multiply { a: x, b: weight })?;
-        }
-        if let Some(bias) = bias {
-            let bias = self.cast(bias, DType::F32)?;
-            x = self.emit(Op::Add { a: x, b: bias })?;
-        }
-        self.cast(x, wanted)
-    }
-
-    /// The largest is taken out first, so that no exponential overflows; where it is not finite it stays in.
-    fn log_sum_exp(&mut self, x: ValueId, axes: Option<Vec<i32>>, keepdims: bool) -> Step<ValueId> {
-        let largest = self.emit(Op::Max { x, axes: axes.clone(), keepdims: true })?;
-        let size = self.emit(Op::Abs { x: largest })?;
-        let infinite = self.number_like(x, f64::INFINITY)?;
-        let condition = self.emit(Op::Less { a: size, b: infinite })?;
-        let zero = self.number_like(x, 0.0)?;
-        let shift = self.emit(Op::Where { condition, x: largest, y: zero })?;
-        let low = self.emit(Op::Subtract { a: x, b: shift })?;
-        let low = self.emit(Op::Exp { x: low })?;
-        let sum = self.emit(Op::Sum { x: low, axes: axes.clone(), keepdims })?;
-        let sum = self.emit(Op::Log { x: sum })?;
-        // Of axes with one element, the sum is the element.
-        let shift = if keepdims { shift } else { self.emit(Op::Sum { x: shift, axes, keepdims })? };
-        self.emit(Op::Add { a: sum, b: shift })
-    }
-
     /// A quotient of the run, bounded by what is divided: sizes come of it, and memory is planned for the largest.
     fn quotient(&mut self, a: Int, b: i64) -> Step<ValueId> {
         let op = Op::FloorDivideInt { a, b: IntArg::Literal(b) };
@@ -454,6 +471,28 @@ impl Plain<'_> {
             start += size;
         }
         Ok(pieces)
+    }
+
+    /// The elements from `start` down to `stop`: taken upwards, then turned round.
+    fn backwards(&mut self, x: ValueId, axis: Int, bounds: [Int; 2], step: i32) -> Step<ValueId> {
+        let (IntArg::Literal(axis), [IntArg::Literal(start), IntArg::Literal(stop)]) = (axis, bounds) else {
+            return problem("a slice backwards between bounds of the run has no portable form");
+        };
+        let rank = self.rank(x)? as i64;
+        let axis = if axis < 0 { axis + rank } else { axis };
+        let size = match usize::try_from(axis).map(|axis| self.size(x, axis)) {
+            Ok(Ok(IntArg::Literal(size))) => size,
+            _ => return problem("a slice backwards of an axis of the run has no portable form"),
+        };
+        let Some(range) = slice_range(size as usize, start, stop, step) else {
+            return problem("a slice of step 0");
+        };
+        let (first, count, step) = (range.start as i64, range.count as i64, -range.step as i64);
+        let lowest = if count == 0 { first } else { first - (count - 1) * step };
+        let end = if count == 0 { first } else { first + 1 };
+        let [at, start, stop] = [axis, lowest, end].map(IntArg::Literal);
+        let x = self.emit(Op::Slice { x, axis: at, start, stop, step: step as i32 })?;
+        self.emit(Op::Flip { x, axes: vec![axis as i32] })
     }
 
     /// A tensor and indices into one axis of it, of one size on all others.

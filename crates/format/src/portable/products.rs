@@ -1,7 +1,7 @@
 //! Products of matrices, of packed weights and of attention in ops that have a kernel: matrices of two axes, or of three with as many
 //! batches on both sides.
 
-use pteron_ir::op::IntArg;
+use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::{Op, Ssa, TensorType, Type, ValueId};
 use pteron_tensor::DType;
 
@@ -190,6 +190,15 @@ impl Plain<'_> {
         let rank = self.rank(bytes)?;
         let apart = self.emit(Op::Stack { tensors: parts, axis: rank as i32 })?;
         self.emit(Op::Reshape { x: apart, shape })
+    }
+
+    /// The matrices of a row of them that indices name.
+    pub(super) fn picked(&mut self, x: ValueId, indices: Option<ValueId>) -> Step<ValueId> {
+        let Some(indices) = indices else { return Ok(x) };
+        match self.rank(x)? {
+            3 => self.emit(Op::Take { x, index: IndexArg::Tensor(indices), axis: 0 }),
+            rank => problem(format!("matrices picked in a tensor of {rank} dims have no portable form")),
+        }
     }
 
     /// Softmax of scaled queries times keys plus the mask, times values.

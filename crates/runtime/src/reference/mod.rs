@@ -37,6 +37,7 @@ use pteron_tensor::{DType, HostTensor, Scalar};
 use state::ReferenceState;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The reference backend.
 #[derive(Debug, Default)]

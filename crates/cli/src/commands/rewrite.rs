@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 enum Form {
     /// MLX bytecode, which runs on Apple's GPUs too
     Mlx,
-    /// Portable operators, which run on every build of ExecuTorch's runtime
+    /// Portable operators, which run on every build of ExecuTorch's runtime, slowly: packed weights are unpacked at each call
     Portable,
 }
 

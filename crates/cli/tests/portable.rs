@@ -30,7 +30,7 @@ fn rewritten(folder: &Folder) -> BTreeMap<String, usize> {
     let mut archive = zip::ZipArchive::new(Cursor::new(packed)).unwrap();
     for at in 0..archive.len() {
         let mut file = archive.by_index(at).unwrap();
-        let path = folder.path(file.name().unwrap());
+        let path = folder.path(&file.name().unwrap());
         if file.is_file() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
-use pteron_ir::op::IntArg;
+use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::rules::slice_range;
 use pteron_ir::{Dim, Effect, Graph, Node, Op, Output, Ssa, TensorType, Type, ValueId, infer};
 use pteron_tensor::{DType, promote};
@@ -14,10 +14,12 @@ use crate::draft::{Draft, Int, Lifted, Part, Step, Stop, problem};
 /// The graph in ops that have a kernel, with the constants that these want; or all ops that cannot be said so.
 pub(super) fn in_plain_ops(graph: &Graph, limits: &Limits) -> Result<Lifted, Vec<String>> {
     let mut problems = Vec::new();
-    let mut plain = Plain { draft: Draft::new(&graph.name, "graph", limits), known: HashMap::new() };
+    let draft = Draft::new(&graph.name, "graph", limits);
+    let (known, constants, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut plain = Plain { draft, known, constants, rows };
     let new = plain.main.graph_mut();
     new.symbols = graph.symbols.clone();
-    let mut known = HashMap::new();
+    let (mut known, mut names) = (HashMap::new(), HashMap::new());
     for input in &graph.inputs {
         if let Some(ty) = graph.ty(input.value) {
             known.insert(input.value, new.add_input(&input.name, ty.clone()));
@@ -25,7 +27,9 @@ pub(super) fn in_plain_ops(graph: &Graph, limits: &Limits) -> Result<Lifted, Vec
     }
     for constant in &graph.constants {
         if let Some(Type::Tensor(ty)) = graph.ty(constant.value) {
-            known.insert(constant.value, new.add_constant(&constant.name, ty.clone()));
+            let value = new.add_constant(&constant.name, ty.clone());
+            names.insert(value, constant.name.clone());
+            known.insert(constant.value, value);
         }
     }
     for buffer in &graph.buffers {
@@ -33,7 +37,7 @@ pub(super) fn in_plain_ops(graph: &Graph, limits: &Limits) -> Result<Lifted, Vec
             known.insert(buffer.value, new.add_buffer(&buffer.name, ty.clone()));
         }
     }
-    plain.known = known;
+    (plain.known, plain.constants) = (known, names);
     for (at, node) in graph.body.nodes.iter().enumerate() {
         plain.place = node.place;
         match plain.node(node) {
@@ -105,6 +109,10 @@ pub(super) struct Plain<'p> {
     draft: Draft<'p>,
     /// What values of the old graph are in the new one.
     known: HashMap<ValueId, ValueId>,
+    /// Names of constants of the new one.
+    pub(super) constants: HashMap<ValueId, String>,
+    /// Rows of constants: of which, and where.
+    pub(super) rows: HashMap<ValueId, (ValueId, IndexArg<ValueId, ValueId>)>,
 }
 
 impl<'p> Deref for Plain<'p> {
@@ -213,6 +221,7 @@ impl Plain<'_> {
                     shape.filter(|(_, dim)| dim.as_known() == Some(1)).map(|(axis, _)| axis as i32).collect();
                 if dims.is_empty() { x } else { self.emit(Op::Squeeze { x, dims: Some(dims) })? }
             }
+            Op::Take { x, index, axis: 0 } => self.taken(x, index)?,
             Op::TakeAlongAxis { x, indices, axis } => {
                 let indices = self.cast(indices, DType::I64)?;
                 let (x, indices) = self.beside(x, indices, axis)?;

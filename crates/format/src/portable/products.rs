@@ -155,18 +155,26 @@ impl Plain<'_> {
             return problem("weights without an axis");
         };
         *last = bytes;
-        if let Some(constant) = graph.constants.iter().find(|constant| constant.value == w) {
-            let name = constant.name.clone();
-            return Ok(graph.add_constant(&name, TensorType { dtype: DType::U8, shape }));
+        if let Some(name) = self.constants.get(&w).cloned() {
+            let ty = TensorType { dtype: DType::U8, shape };
+            return Ok(self.main.graph_mut().add_constant(&name, ty));
         }
-        let found = graph.body.nodes.iter().find(|node| node.results.contains(&w));
-        match found.map(|node| node.op.clone()) {
-            Some(Op::Take { x, index, axis: 0 }) => {
-                let x = self.bytes_of_words(x)?;
+        match self.rows.get(&w).copied() {
+            Some((constant, index)) => {
+                let x = self.bytes_of_words(constant)?;
                 self.emit(Op::Take { x, index, axis: 0 })
             }
-            _ => problem("packed weights that are computed have no portable form"),
+            None => problem("packed weights that are computed have no portable form"),
         }
+    }
+
+    /// Slices at indices of the first axis; those of a constant are remembered.
+    pub(super) fn taken(&mut self, x: ValueId, index: IndexArg<ValueId, ValueId>) -> Step<ValueId> {
+        let taken = self.emit(Op::Take { x, index, axis: 0 })?;
+        if self.constants.contains_key(&x) {
+            self.rows.insert(taken, (x, index));
+        }
+        Ok(taken)
     }
 
     /// Codes of so many bits, the lowest of a byte first.
@@ -196,7 +204,7 @@ impl Plain<'_> {
     pub(super) fn picked(&mut self, x: ValueId, indices: Option<ValueId>) -> Step<ValueId> {
         let Some(indices) = indices else { return Ok(x) };
         match self.rank(x)? {
-            3 => self.emit(Op::Take { x, index: IndexArg::Tensor(indices), axis: 0 }),
+            3 => self.taken(x, IndexArg::Tensor(indices)),
             rank => problem(format!("matrices picked in a tensor of {rank} dims have no portable form")),
         }
     }

@@ -74,11 +74,12 @@ def judge(folder, program):
         for place, output in enumerate(step):
             wanted = tensors.get(f"{index}.out.{place}")
             problem = None if wanted is None else difference(output, wanted, case)
-            if problem:
+            if problem and any(Path(folder).glob("*.pt2")):
                 with tempfile.TemporaryDirectory() as scratch:
                     reference = list(outputs(theirs(folder, scratch), case, tensors))
                 if all(torch.equal(ours, their) for a, b in zip(found, reference) for ours, their in zip(a, b)):
                     return "theirs", f"ExecuTorch's own program gives the same: {problem}"
+            if problem:
                 return "wrong", f"step {index}, output {place}: {problem}"
     return "equal", None
 

@@ -8,9 +8,10 @@ use pteron_format::pte::{self, BackendDelegate, BackendDelegateInlineData, DataL
 use pteron_format::vulkan::{self, VULKAN_BACKEND};
 use pteron_format::xnnpack::{self, XNNPACK_BACKEND};
 use pteron_format::{DELEGATE_IDS, FormatError, Limits, Segment, WriteOptions, emit, lift};
-use pteron_ir::Module;
 use pteron_ir::verify::verify_module;
-use pteron_tensor::Bytes;
+use pteron_ir::{Graph, Module};
+use pteron_runtime::reference;
+use pteron_tensor::{Bytes, HostTensor};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
@@ -49,6 +50,17 @@ pub(crate) fn through_graph(pte: &Pte, limits: &Limits) -> Result<Rewritten, Str
 pub(crate) fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
     refuse_unknown(pte.unknown_fields())?;
     let (program, segments) = pteron_format::to_mlx(pte, limits).map_err(|problems| problems.join("\n"))?;
+    Ok(Rewritten { program, segments })
+}
+
+/// The program with calls of portable operators in place of every delegate.
+pub(crate) fn to_portable(pte: &Pte, limits: &Limits) -> Result<Rewritten, String> {
+    refuse_unknown(pte.unknown_fields())?;
+    let run_init = |graph: &Graph, constants: &[HostTensor]| {
+        reference::run_constants(graph, constants, limits).map_err(|error| error.to_string())
+    };
+    let rewritten = pteron_format::to_portable(pte, limits, &run_init);
+    let (program, segments) = rewritten.map_err(|problems| problems.join("\n"))?;
     Ok(Rewritten { program, segments })
 }
 

@@ -1,12 +1,12 @@
 //! Programs that ExecuTorch exported for Vulkan give what PyTorch gives, on the reference backend and here, as they are and
-//! with MLX bytecode in place of Vulkan's payloads.
+//! with MLX bytecode or portable operators in place of Vulkan's payloads.
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 #![cfg(not(miri))] // it would unpack the cases for an hour
 
 mod packed;
 
-use packed::{cases, check_all, with_mlx};
+use packed::{cases, check_all, with_mlx, with_portable};
 use pteron_format::vulkan::{Payload, VULKAN_BACKEND};
 use pteron_format::{Limits, pte::Pte};
 use pteron_tensor::Bytes;
@@ -21,6 +21,11 @@ fn programs_for_vulkan_give_what_pytorch_gives() {
 #[test]
 fn with_mlx_bytecode_they_give_the_same() {
     check_all(SET, with_mlx);
+}
+
+#[test]
+fn with_portable_operators_they_give_the_same() {
+    check_all(SET, with_portable);
 }
 
 /// Every payload of the set is written as it was read, table by table.

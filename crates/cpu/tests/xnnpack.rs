@@ -1,12 +1,12 @@
 //! Programs that ExecuTorch exported for XNNPACK give what its own runtime gives, on the reference backend and here, as they
-//! are and with MLX bytecode in place of XNNPACK's payloads.
+//! are and with MLX bytecode or portable operators in place of XNNPACK's payloads.
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 #![cfg(not(miri))] // it would unpack the cases for an hour
 
 mod packed;
 
-use packed::{cases, check_all, with_mlx};
+use packed::{cases, check_all, with_mlx, with_portable};
 use pteron_cpu::Cpu;
 use pteron_runtime::registry::Registry;
 use pteron_runtime::{Options, Program};
@@ -24,6 +24,11 @@ fn programs_for_xnnpack_give_what_its_own_runtime_gives() {
 #[test]
 fn with_mlx_bytecode_they_give_the_same() {
     check_all(SET, with_mlx);
+}
+
+#[test]
+fn with_portable_operators_they_give_the_same() {
+    check_all(SET, with_portable);
 }
 
 /// What ExecuTorch's exporter cuts into dozens of delegates runs as one graph, which keeps the caches itself.

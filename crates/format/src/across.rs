@@ -23,7 +23,7 @@ use crate::{Limits, Segment, emit};
 const ALIGNMENT: u64 = 16;
 
 /// Tables and segments of a program.
-type Tables = (pte::Program, Vec<Segment<'static>>);
+pub(crate) type Tables = (pte::Program, Vec<Segment<'static>>);
 
 /// The program with MLX bytecode in place of XNNPACK and Vulkan payloads; or all that stands in the way.
 pub fn to_mlx(pte: &Pte, limits: &Limits) -> Result<Tables, Vec<String>> {
@@ -147,7 +147,7 @@ fn rename(module: &mut Module, prefix: &str) {
 }
 
 /// Leaves out payloads that no delegate refers to any more; the others move up.
-fn without_unused((mut program, segments): Tables) -> Tables {
+pub(crate) fn without_unused((mut program, segments): Tables) -> Tables {
     let delegates = program.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
     let payloads = delegates.filter_map(|delegate| delegate.processed.as_ref());
     let (mut used, mut inline): (HashSet<u32>, HashSet<u32>) = (HashSet::new(), HashSet::new());

@@ -11,13 +11,15 @@ use std::path::PathBuf;
 ///
 /// Without --through-graph every table and every payload stays what it was. With it each MLX payload is lifted to
 /// a graph, verified, and emitted again with slots of its own: what a compiler pass would do, without the pass. With
-/// --to mlx each XNNPACK or Vulkan payload is lifted and emitted as MLX bytecode; what stands beside delegates stays.
+/// --to mlx each XNNPACK or Vulkan payload is lifted and emitted as MLX bytecode; with --to portable each payload becomes
+/// calls of ExecuTorch's portable kernels, which every build of its runtime has. What stands beside delegates stays.
 /// Weights are streamed, the result lands by rename, and nothing is left behind if anything fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   pteron rewrite model.pte copy.pte
   pteron rewrite model.pte again.pte --through-graph
-  pteron rewrite xnnpack.pte mlx.pte --to mlx")]
+  pteron rewrite xnnpack.pte mlx.pte --to mlx
+  pteron rewrite xnnpack.pte plain.pte --to portable")]
 pub(crate) struct Arguments {
     /// The .pte or .ptd file to read
     #[arg(value_name = "IN")]
@@ -28,16 +30,18 @@ pub(crate) struct Arguments {
     /// Lift, verify and emit every MLX payload
     #[arg(long)]
     through_graph: bool,
-    /// Turn the payloads of other delegates into those of this one
-    #[arg(long, value_enum, value_name = "DELEGATE", conflicts_with = "through_graph")]
-    to: Option<Delegate>,
+    /// Turn the payloads of delegates into this
+    #[arg(long, value_enum, value_name = "FORM", conflicts_with = "through_graph")]
+    to: Option<Form>,
 }
 
 /// What payloads can be turned into.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Delegate {
+enum Form {
     /// MLX bytecode, which runs on Apple's GPUs too
     Mlx,
+    /// Portable operators, which run on every build of ExecuTorch's runtime, slowly: packed weights are unpacked at each call
+    Portable,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
@@ -48,7 +52,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Answer, Failure> {
     let aside = match &file.content {
         Content::Pte(pte) => {
             let rewritten = match (arguments.to, arguments.through_graph) {
-                (Some(Delegate::Mlx), _) => rewrite::to_mlx(pte, &Limits::own()),
+                (Some(Form::Mlx), _) => rewrite::to_mlx(pte, &Limits::own()),
+                (Some(Form::Portable), _) => rewrite::to_portable(pte, &Limits::own()),
                 (None, true) => rewrite::through_graph(pte, &Limits::own()),
                 (None, false) => rewrite::as_it_is(pte),
             };

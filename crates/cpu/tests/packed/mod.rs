@@ -4,8 +4,9 @@
 use pteron_cpu::Cpu;
 use pteron_format::pte::Pte;
 use pteron_format::{Limits, WriteOptions};
+use pteron_ir::Graph;
 use pteron_runtime::registry::Registry;
-use pteron_runtime::{Options, Program, Value};
+use pteron_runtime::{Options, Program, Value, reference};
 use pteron_tensor::{Bytes, DType, HostTensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -137,6 +138,23 @@ pub(crate) fn with_mlx(program: &[u8]) -> Result<Vec<u8>, String> {
     let (tables, segments) = pteron_format::to_mlx(&pte, &limits).map_err(|problems| problems.join("; "))?;
     let mut delegates = tables.execution_plan.iter().flat_map(|plan| plan.delegates.iter());
     assert!(delegates.all(|delegate| &*delegate.id == "MLXBackend"));
+    let mut bytes = Vec::new();
+    let written = pteron_format::pte::write(&tables, &segments, &WriteOptions::default(), &mut bytes);
+    written.map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// A program with portable operators in place of its payloads.
+#[allow(dead_code)] // programs without a payload have nothing to turn
+pub(crate) fn with_portable(program: &[u8]) -> Result<Vec<u8>, String> {
+    let limits = Limits::default();
+    let pte = Pte::read(Bytes::copy_of(program), &limits).map_err(|error| error.to_string())?;
+    let run_init = |graph: &Graph, constants: &[HostTensor]| {
+        reference::run_constants(graph, constants, &limits).map_err(|error| error.to_string())
+    };
+    let turned = pteron_format::to_portable(&pte, &limits, &run_init);
+    let (tables, segments) = turned.map_err(|problems| problems.join("; "))?;
+    assert!(tables.execution_plan.iter().all(|plan| plan.delegates.is_empty()));
     let mut bytes = Vec::new();
     let written = pteron_format::pte::write(&tables, &segments, &WriteOptions::default(), &mut bytes);
     written.map_err(|error| error.to_string())?;

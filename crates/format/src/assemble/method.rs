@@ -71,7 +71,7 @@ impl Storage {
     pub(super) const SHARED_ARENA: u32 = 2;
 }
 
-enum Value {
+pub(super) enum Value {
     Plain(EValue),
     Tensor(TensorSpec, Storage),
 }
@@ -79,12 +79,14 @@ enum Value {
 /// A method in the making.
 pub struct MethodWriter {
     pub(super) name: String,
-    values: Vec<Value>,
+    pub(super) values: Vec<Value>,
     inputs: Vec<i32>,
     outputs: Vec<i32>,
-    operators: IndexMap<(String, String), ()>,
+    /// Operators of a method that is continued: those of this writer come behind them.
+    pub(super) operators_before: usize,
+    pub(super) operators: IndexMap<(String, String), ()>,
     delegates: Vec<PayloadIndex>,
-    steps: Vec<Instruction>,
+    pub(super) steps: Vec<Instruction>,
 }
 
 impl MethodWriter {
@@ -95,6 +97,7 @@ impl MethodWriter {
             values: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
+            operators_before: 0,
             operators: IndexMap::new(),
             delegates: Vec::new(),
             steps: Vec::new(),
@@ -199,8 +202,9 @@ impl MethodWriter {
     /// Calls a portable operator. `arguments` are its inputs, then its outputs, as the operator's table wants them.
     pub fn kernel(&mut self, name: &str, overload: &str, arguments: &[ValueIndex]) {
         let (op_index, _) = self.operators.insert_full((name.to_owned(), overload.to_owned()), ());
+        let op_index = (self.operators_before + op_index) as i32;
         let args = arguments.iter().map(|value| value.0).collect();
-        self.steps.push(Instruction::Kernel(KernelCall { op_index: op_index as i32, args }));
+        self.steps.push(Instruction::Kernel(KernelCall { op_index, args }));
     }
 
     /// Runs a payload: its inputs in order, then its outputs. Each call is a delegate with state of its own.
@@ -254,29 +258,7 @@ impl MethodWriter {
         shared: &IndexMap<String, (u64, u64)>,
     ) -> Result<ExecutionPlan, AssembleError> {
         let places = self.plan()?;
-        let mut values = Vec::with_capacity(self.values.len());
-        for (number, value) in self.values.into_iter().enumerate() {
-            values.push(match value {
-                Value::Plain(value) => value,
-                Value::Tensor(spec, storage) => {
-                    let mut table = table(&self.name, number as i32, &spec)?;
-                    match storage {
-                        Storage::Constant(stored) => table.data_buffer_idx = stored.0,
-                        Storage::Run => table.allocation_info = places.of(number, Storage::OWN_ARENA),
-                        Storage::State { name, initial } => {
-                            table.allocation_info = places.of(number, Storage::OWN_ARENA);
-                            table.data_buffer_idx = initial.map_or(0, |stored| stored.0);
-                            table.extra_tensor_info = Some(named(&name));
-                        }
-                        Storage::Shared { name } => {
-                            let offset = shared.get(&name).map_or(0, |(offset, _)| *offset);
-                            table.allocation_info = Some(place(Storage::SHARED_ARENA, offset));
-                        }
-                    }
-                    EValue::Tensor(Box::new(table))
-                }
-            });
-        }
+        let values = tables(&self.name, self.values, &places, shared)?;
         let delegates = self.delegates.iter().map(|payload| BackendDelegate {
             id: MLX_BACKEND.into(),
             processed: Some(BackendDelegateDataReference {
@@ -285,9 +267,7 @@ impl MethodWriter {
             }),
             compile_specs: List::from(Vec::new()),
         });
-        let operators = self.operators.into_keys();
-        let operators =
-            operators.map(|(name, overload)| Operator { name: name.into(), overload: overload.into() });
+        let operators = self.operators.into_keys().map(operator);
         let planned = places.bytes > 0;
         Ok(ExecutionPlan {
             container_meta_type: Some(containers(self.inputs.len(), self.outputs.len())),
@@ -304,7 +284,7 @@ impl MethodWriter {
     }
 
     /// Places for everything that has one in the method's own arena.
-    fn plan(&self) -> Result<Places, AssembleError> {
+    pub(super) fn plan(&self) -> Result<Places, AssembleError> {
         let mut spans = arena::spans(self.values.len(), &self.steps, &self.inputs, &self.outputs, |value| {
             match self.values.get(value as usize) {
                 Some(Value::Plain(EValue::TensorList(items) | EValue::OptionalTensorList(items))) => items,
@@ -327,26 +307,65 @@ impl MethodWriter {
         }
         let (offsets, bytes) =
             arena::place(&tensors).ok_or_else(|| self.size_problem(0, "the arena exceeds 2^63"))?;
-        let mut places = Places { offsets: vec![None; self.values.len()], bytes };
+        let mut places = Places { offsets: vec![None; self.values.len()], base: 0, bytes };
         for (tensor, offset) in tensors.iter().zip(offsets) {
             places.offsets[tensor.value] = Some(offset);
         }
         Ok(places)
     }
 
-    fn size_problem(&self, value: usize, problem: &str) -> AssembleError {
+    pub(super) fn size_problem(&self, value: usize, problem: &str) -> AssembleError {
         AssembleError::Size { method: self.name.clone(), value: value as i32, problem: problem.to_owned() }
     }
 }
 
+/// What the tables of a file say of values.
+pub(super) fn tables(
+    method: &str,
+    values: Vec<Value>,
+    places: &Places,
+    shared: &IndexMap<String, (u64, u64)>,
+) -> Result<Vec<EValue>, AssembleError> {
+    let mut tables = Vec::with_capacity(values.len());
+    for (number, value) in values.into_iter().enumerate() {
+        tables.push(match value {
+            Value::Plain(value) => value,
+            Value::Tensor(spec, storage) => {
+                let mut table = table(method, number as i32, &spec)?;
+                match storage {
+                    Storage::Constant(stored) => table.data_buffer_idx = stored.0,
+                    Storage::Run => table.allocation_info = places.of(number, Storage::OWN_ARENA),
+                    Storage::State { name, initial } => {
+                        table.allocation_info = places.of(number, Storage::OWN_ARENA);
+                        table.data_buffer_idx = initial.map_or(0, |stored| stored.0);
+                        table.extra_tensor_info = Some(named(&name));
+                    }
+                    Storage::Shared { name } => {
+                        let offset = shared.get(&name).map_or(0, |(offset, _)| *offset);
+                        table.allocation_info = Some(place(Storage::SHARED_ARENA, offset));
+                    }
+                }
+                EValue::Tensor(Box::new(table))
+            }
+        });
+    }
+    Ok(tables)
+}
+
+pub(super) fn operator((name, overload): (String, String)) -> Operator {
+    Operator { name: name.into(), overload: overload.into() }
+}
+
 /// By value, its offset in the method's own arena.
-struct Places {
+pub(super) struct Places {
     offsets: Vec<Option<u64>>,
-    bytes: u64,
+    /// What lies in the arena before the first of them.
+    pub(super) base: u64,
+    pub(super) bytes: u64,
 }
 
 impl Places {
     fn of(&self, value: usize, arena: u32) -> Option<AllocationDetails> {
-        self.offsets[value].map(|offset| place(arena, offset))
+        self.offsets[value].map(|offset| place(arena, self.base + offset))
     }
 }

@@ -10,6 +10,7 @@ mod arena;
 mod error;
 mod method;
 mod pool;
+mod resume;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -31,13 +32,14 @@ pub use error::AssembleError;
 pub use method::{Jump, MethodWriter, TensorSpec, ValueIndex};
 
 use method::Storage;
-use pool::{Pool, Stored, content_hash};
+pub(crate) use pool::content_hash;
+use pool::{Pool, Stored};
 
 /// The id of delegates whose payload is MLX bytecode.
 pub const MLX_BACKEND: &str = "MLXBackend";
 
 /// What every stored tensor starts at a multiple of.
-const DATA_ALIGNMENT: u64 = 16;
+pub(crate) const DATA_ALIGNMENT: u64 = 16;
 
 /// The payload of a delegate of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,18 @@ pub struct PayloadIndex(usize);
 /// A tensor stored for portable operators: a constant, or what a mutable tensor holds at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredIndex(u32);
+
+impl StoredIndex {
+    /// That entry of the program's constants.
+    pub(crate) fn entry(at: u32) -> StoredIndex {
+        StoredIndex(at)
+    }
+
+    /// Which entry it is.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// What a constant method says about the program.
 #[derive(Clone, Debug, PartialEq)]

@@ -78,7 +78,7 @@ impl Stored {
 }
 
 /// Equal within one process, which is all that finding again needs; it never reaches a file.
-pub(super) fn content_hash(bytes: &[u8]) -> u64 {
+pub(crate) fn content_hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()

@@ -37,6 +37,7 @@ use pteron_tensor::{DType, HostTensor, Scalar};
 use state::ReferenceState;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The reference backend.
 #[derive(Debug, Default)]
@@ -270,6 +271,12 @@ pub(crate) fn run_init(
         Datum::Scalar(_) => Err(Error::Invalid("an init graph gives a number".into())),
     });
     tensors.collect()
+}
+
+/// What an init graph makes of its constants, for whoever writes that down instead of the graph.
+pub fn run_constants(graph: &Graph, constants: &[HostTensor], limits: &Limits) -> Result<Vec<HostTensor>> {
+    let control = RunControl { work: Some(Arc::new(AtomicU64::new(limits.work))), ..RunControl::default() };
+    run_init(GraphId(0), graph, constants, limits, &control)
 }
 
 /// Computes one op for a backend that has no kernel for it. Ops with bodies are not for this: they belong to

@@ -137,7 +137,7 @@ impl<'c> Export<'c> {
         let model = Model::build(architecture, checkpoint.weights.clone(), options.clone())?;
         let mut remarks = checkpoint.remarks.clone();
         let used = model.weights().map(str::to_owned).chain(architecture.spare()).collect();
-        remarks.extend(left_out(&checkpoint.weights.beyond(&used)));
+        remarks.extend(left_out(&checkpoint.weights.beyond(&used), model.has_method(LOOK)));
         Ok(Export { checkpoint, model, options, remarks })
     }
 

@@ -12,7 +12,7 @@ const TOWERS: [(&str, &[&str]); 2] = [
 ];
 
 /// A sentence for the parts that read pictures and sound, and one for all other tensors.
-pub(crate) fn left_out(tensors: &[String]) -> Vec<String> {
+pub(crate) fn left_out(tensors: &[String], sees: bool) -> Vec<String> {
     let mut towers: Vec<&str> = Vec::new();
     let (mut in_towers, mut others) = (0usize, Vec::new());
     for tensor in tensors {
@@ -29,8 +29,9 @@ pub(crate) fn left_out(tensors: &[String]) -> Vec<String> {
     let mut said = Vec::new();
     if !towers.is_empty() {
         let noun = if towers.len() == 1 { "part is" } else { "parts are" };
+        let reads = if sees { "text and images" } else { "text alone" };
         said.push(format!(
-            "the model's {} {noun} left out ({in_towers} tensors): the program reads text alone",
+            "the model's {} {noun} left out ({in_towers} tensors): the program reads {reads}",
             towers.join(" and ")
         ));
     }
@@ -64,8 +65,9 @@ mod tests {
 
     #[test]
     fn towers_are_told_as_parts_and_others_by_name() {
-        let said =
-            |names: &[&str]| left_out(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let said = |names: &[&str]| {
+            left_out(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), false)
+        };
         assert!(said(&[]).is_empty());
         let towers = said(&[
             "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight",
@@ -76,6 +78,11 @@ mod tests {
         assert_eq!(
             towers,
             ["the model's vision and audio parts are left out (4 tensors): the program reads text alone"]
+        );
+        let heard = ["model.audio_tower.output_proj.bias", "model.embed_audio.embedding_projection.weight"];
+        assert_eq!(
+            left_out(&heard.map(str::to_owned), true),
+            ["the model's audio part is left out (2 tensors): the program reads text and images"]
         );
         let others = said(&["a", "b", "c", "d", "e", "model.layers.0.visual.weight"]);
         assert_eq!(others.len(), 1);

@@ -196,7 +196,7 @@ impl Failure {
         match lack {
             Lack::Tokenizer => usage(self).hint("name one with `--tokenizer FILE`"),
             Lack::Eyes => usage(self).hint(
-                "Gemma 3 from 4B on, Qwen2.5-VL and Qwen3-VL see, as programs made of their Hugging Face folders",
+                "Gemma 3 from 4B on, Gemma 4, Qwen2.5-VL and Qwen3-VL see, as programs made of their Hugging Face folders",
             ),
             Lack::Speaker => usage(self).hint("`pteron transcribe` uses it by itself"),
             Lack::Speech => self

@@ -149,7 +149,7 @@ impl Served {
 
 #[test]
 fn run_and_chat_show_images() {
-    for name in ["gemma3", "qwen2_5_vl"] {
+    for name in ["gemma3", "gemma4", "qwen2_5_vl"] {
         let folder = Folder::new();
         let model = seeing(&folder, name);
         let seen = said(&model, &["noise.png"], "What is that?");
@@ -201,7 +201,7 @@ fn what_is_not_seen_is_told() {
 
 #[test]
 fn all_interfaces_say_the_same_of_an_image() {
-    for name in ["gemma3", "qwen2_5_vl"] {
+    for name in ["gemma3", "gemma4", "qwen2_5_vl"] {
         let folder = Folder::new();
         let server = Served::new(&folder, &seeing(&folder, name));
         for images in [&["noise.png"][..], &["wide.png", "grey.png"]] {

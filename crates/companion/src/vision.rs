@@ -49,6 +49,13 @@ pub enum Size {
         /// Pixels at most.
         most: usize,
     },
+    /// The largest of an image's form, of whole squares.
+    Largest {
+        /// The side of a square.
+        multiple: usize,
+        /// Squares at most.
+        squares: usize,
+    },
 }
 
 /// A filter by which images are resized.
@@ -90,6 +97,12 @@ pub struct Patches {
     pub frames: usize,
     /// Merged squares of a side of a window.
     pub window: usize,
+    /// Whether the three numbers of a pixel follow each other (channels last), where else all pixels of a channel do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_pixel: bool,
+    /// Whether rows have positions as tokens have them, one behind the other, where else they have them along three axes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_line: bool,
 }
 
 /// How an image stands in a prompt.
@@ -99,7 +112,10 @@ pub struct Marks {
     pub placeholder: u32,
     /// What stands in the prompt for each row of it.
     pub row: u32,
-    /// What stands behind the rows, where the placeholder stands before them.
+    /// What stands before the rows in place of the placeholder, where that does not stand there itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<u32>,
+    /// What stands behind the rows, where something stands before them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<u32>,
     /// Text before and behind all of that.

@@ -1,5 +1,5 @@
-//! Models that see through the facade: tiny Gemma 3s, Qwen2.5-VLs and Qwen3-VLs, held to what transformers says behind images
-//! (`checkpoint/tests/make_gemma3.py`, `make_qwen_vl.py`), and to themselves: what a chat has read, forgotten and read again is as
+//! Models that see through the facade: tiny Gemma 3s, Gemma 4s, Qwen2.5-VLs and Qwen3-VLs, held to what transformers says behind
+//! images (`checkpoint/tests/make_gemma3.py`, `make_gemma4.py`, `make_qwen_vl.py`), and to themselves: what a chat has read, forgotten and read again is as
 //! what a new one reads.
 
 #![cfg(feature = "registry")]
@@ -23,9 +23,14 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Names of models, and what they are asked: images and texts in turns.
-const CASES: [(&str, &[&[&str]]); 6] = [
+const CASES: [(&str, &[&[&str]]); 8] = [
     ("gemma3", &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]]),
     ("gemma3_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
+    ("gemma4", &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]]),
+    (
+        "gemma4_other",
+        &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"], &["thin.png", "Long?"]],
+    ),
     (
         "qwen2_5_vl",
         &[&["noise.png", "What is that?"], &["wide.png", "Both?", "grey.png"], &["Nothing to see."]],
@@ -37,7 +42,7 @@ const CASES: [(&str, &[&[&str]]); 6] = [
     ),
     ("qwen3_vl_other", &[&["grey.png", "palette.png", "Compare."], &["Look:", "alpha.png"]]),
 ];
-const EACH: [&str; 3] = ["gemma3", "qwen2_5_vl", "qwen3_vl"];
+const EACH: [&str; 5] = ["gemma3", "gemma4", "gemma4_other", "qwen2_5_vl", "qwen3_vl"];
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../checkpoint/tests/data").join(name)
@@ -308,9 +313,13 @@ fn the_oldest_turns_go_with_their_images() {
 
 #[test]
 fn words_that_spell_marks_are_words() {
-    for (name, mark) in
-        [("gemma3", "<start_of_image>"), ("gemma3", "<image_soft_token>"), ("qwen2_5_vl", "<|image_pad|>")]
-    {
+    for (name, mark) in [
+        ("gemma3", "<start_of_image>"),
+        ("gemma3", "<image_soft_token>"),
+        ("gemma4", "<|image|>"),
+        ("gemma4", "<|image>"),
+        ("qwen2_5_vl", "<|image_pad|>"),
+    ] {
         let (_folder, model) = opened(name, false, None);
         for special in [SpecialTokens::Text, SpecialTokens::Parse] {
             let options = greedy(1).special_tokens(special);

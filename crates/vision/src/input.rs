@@ -54,11 +54,17 @@ pub fn input(picture: &Picture, pixels: &Pixels) -> Result<Input> {
         }
         return Ok(Input { values, shape: vec![3, height, width], places: None });
     };
-    let Patches { side, merged, frames, .. } = patches;
+    let Patches { side, merged, frames, by_pixel, .. } = patches;
     let [rows, columns] = [height / side, width / side];
     let each = 3 * frames * side * side;
     let mut values = Vec::with_capacity(rows * columns * each);
     for (top, left) in squares(rows, columns, merged) {
+        if by_pixel {
+            let lines = (0..frames).flat_map(|_| top * side..(top + 1) * side);
+            let pixels = lines.flat_map(|y| (left * side..(left + 1) * side).map(move |x| (y, x)));
+            values.extend(pixels.flat_map(|(y, x)| [0, 1, 2].map(|channel| at(channel, y, x))));
+            continue;
+        }
         for channel in 0..3 {
             for _ in 0..frames {
                 for y in top * side..(top + 1) * side {
@@ -71,7 +77,7 @@ pub fn input(picture: &Picture, pixels: &Pixels) -> Result<Input> {
     Ok(Input { values, shape: vec![rows * columns, each], places })
 }
 
-fn places(rows: usize, columns: usize, Patches { merged, window, .. }: Patches) -> Places {
+fn places(rows: usize, columns: usize, Patches { merged, window, in_line, .. }: Patches) -> Places {
     let span = (merged * window).max(1);
     let across = columns.div_ceil(span);
     let all = || squares(rows, columns, merged);
@@ -82,7 +88,8 @@ fn places(rows: usize, columns: usize, Patches { merged, window, .. }: Patches) 
     let cells = || (0..high).flat_map(move |y| (0..wide).map(move |x| (y, x)));
     let times = std::iter::repeat_n(0, high * wide);
     let rows = times.chain(cells().map(|(y, _)| y as i64)).chain(cells().map(|(_, x)| x as i64));
-    Places { patches: patches.concat(), rows: rows.collect(), advance: high.max(wide) }
+    let advance = if in_line { high * wide } else { high.max(wide) };
+    Places { patches: patches.concat(), rows: rows.collect(), advance }
 }
 
 /// Patches in the order in which squares of them follow each other.
@@ -94,10 +101,28 @@ fn squares(rows: usize, columns: usize, merged: usize) -> impl Iterator<Item = (
     })
 }
 
+/// The largest height and width of an image's form that are of so many squares at most. Of an image that is too thin for a whole
+/// one, whatever fits along the longer side.
+fn largest(picture: &Picture, multiple: usize, squares: usize) -> [usize; 2] {
+    let (height, width) = (picture.height(), picture.width());
+    let by = multiple as f64;
+    let room = squares as f64 * by * by;
+    let grow = (room / (height as f64 * width as f64)).sqrt();
+    let whole = |side: usize| (grow * side as f64 / by).floor() as usize;
+    let [high, wide] = match [whole(height), whole(width)] {
+        [0, 0] => [1, 1],
+        [0, _] => [1, (width / height).min(squares)],
+        [_, 0] => [(height / width).min(squares), 1],
+        both => both,
+    };
+    [high * multiple, wide * multiple]
+}
+
 /// The height and the width that an image is brought to.
 fn size(picture: &Picture, size: Size) -> Result<[usize; 2]> {
     let (multiple, least, most) = match size {
         Size::Fixed { height, width } => return Ok([height, width]),
+        Size::Largest { multiple, squares } => return Ok(largest(picture, multiple, squares)),
         Size::Near { multiple, least, most } => (multiple, least, most),
     };
     let (height, width) = (picture.height(), picture.width());

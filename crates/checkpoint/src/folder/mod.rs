@@ -40,8 +40,12 @@ const LARGEST_GENERATION_CONFIG: u64 = 1 << 20;
 const HEARS: [&str; 2] = ["voxtral", "voxtral_realtime"];
 
 /// Wrappers around a text model that sees, and the family that both are.
-const SEES: [(&str, &str); 3] =
-    [("gemma3", "gemma3 with eyes"), ("qwen2_5_vl", "qwen2_5_vl"), ("qwen3_vl", "qwen3_vl")];
+const SEES: [(&str, &str); 4] = [
+    ("gemma3", "gemma3 with eyes"),
+    ("gemma4", "gemma4 with eyes"),
+    ("qwen2_5_vl", "qwen2_5_vl"),
+    ("qwen3_vl", "qwen3_vl"),
+];
 
 /// Opens a folder with a `config.json`.
 pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
@@ -69,6 +73,9 @@ pub fn open_with(folder: &Path, adapter: Option<&Path>) -> Result<Checkpoint, Ch
     let outer = config.wrapper().unwrap_or(&architecture);
     let sees = SEES.iter().find(|(wrapper, _)| *wrapper == outer);
     let sees = sees.filter(|_| config.get_anywhere("vision_config").is_some());
+    if sees.is_some() {
+        vision::bound(folder, &mut config)?;
+    }
     let name = sees.map_or(architecture.as_str(), |(_, family)| family);
     let family = architectures::family(name).ok_or_else(|| CheckpointError::Architecture {
         path: path.clone(),

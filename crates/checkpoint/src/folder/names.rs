@@ -13,7 +13,8 @@ const HEAD: [&str; 5] =
 const MATRIX: [&str; 4] = ["weight", "_weight_qdata", "qweight", "weight_packed"];
 
 /// What stands beside a text model, and the prefix that some files put before it.
-const BESIDE: [&str; 4] = ["audio_tower.", "vision_tower.", "visual.", "multi_modal_projector."];
+const BESIDE: [&str; 5] =
+    ["audio_tower.", "vision_tower.", "embed_vision.", "visual.", "multi_modal_projector."];
 const BESIDE_PREFIX: &str = "model.";
 /// A module that some files put around what is in the vision tower.
 const TOWER: &str = "vision_tower.";

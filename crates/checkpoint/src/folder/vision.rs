@@ -1,11 +1,11 @@
 //! How a folder's images become pixels: `preprocessor_config.json`, or the part of `processor_config.json` that newer folders
 //! have instead, and the marks of its `config.json`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pteron_companion::{Filter, Marks, Patches, Pixels, Size, Vision};
 use pteron_models::Config;
-use pteron_models::architectures::{Eyes, Seeing};
+use pteron_models::architectures::{Eyes, SOFT_TOKENS, Seeing};
 use serde_json::{Map, Value};
 
 use super::json;
@@ -13,25 +13,42 @@ use crate::CheckpointError;
 
 /// Larger than any file about images.
 const LARGEST: u64 = 1 << 20;
+/// Rows that an image becomes at most, where a folder says it.
+const MOST_SOFT_TOKENS: u64 = 1120;
 /// Where it is written in the order of looking: the file, and the key in it.
 const FILES: [(&str, Option<&str>); 2] =
     [("processor_config.json", Some("image_processor")), ("preprocessor_config.json", None)];
+
+/// What is said of images in a folder, and where; nothing in its `config.json`, where no file says anything.
+fn said(folder: &Path) -> Result<(PathBuf, Map<String, Value>), CheckpointError> {
+    for (file, key) in FILES {
+        let path = folder.join(file);
+        let Some(said) = json::read_optional(&path, LARGEST)? else { continue };
+        if let Some(Value::Object(said)) = key.map_or(Some(&said), |key| said.get(key)) {
+            return Ok((path, said.clone()));
+        }
+    }
+    Ok((folder.join("config.json"), Map::new()))
+}
+
+/// Lets what makes pixels of images say how many rows they become, where the model itself leaves that open (Gemma 4).
+pub(super) fn bound(folder: &Path, config: &mut Config) -> Result<(), CheckpointError> {
+    let (path, mut said) = said(folder)?;
+    let Some(rows) = said.remove(SOFT_TOKENS).filter(|rows| !rows.is_null()) else { return Ok(()) };
+    if !rows.as_u64().is_some_and(|rows| (1..=MOST_SOFT_TOKENS).contains(&rows)) {
+        let problem = format!("`{SOFT_TOKENS}` is {rows}, not a number from 1 to {MOST_SOFT_TOKENS}");
+        return Err(CheckpointError::configuration(&path, problem));
+    }
+    config.set(SOFT_TOKENS, rows);
+    Ok(())
+}
 
 /// What a model that sees says of that.
 pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointError> {
     let path = folder.join("config.json");
     let seeing = Seeing::read(config);
     let seeing = seeing.map_err(|error| CheckpointError::configuration(&path, error.to_string()))?;
-    let mut found = (path, Map::new());
-    for (file, key) in FILES {
-        let path = folder.join(file);
-        let Some(said) = json::read_optional(&path, LARGEST)? else { continue };
-        if let Some(Value::Object(said)) = key.map_or(Some(&said), |key| said.get(key)) {
-            found = (path, said.clone());
-            break;
-        }
-    }
-    let (path, said) = found;
+    let (path, mut said) = said(folder)?;
     let vision = match &seeing.eyes {
         Eyes::Gemma3(eyes) => {
             let side = eyes.tower.image_size;
@@ -44,7 +61,8 @@ pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointE
                 patches: None,
             };
             let [placeholder, row, end] = eyes.marks;
-            let marks = Marks { placeholder, row, end: Some(end), around: "\n\n".to_owned() };
+            let around = "\n\n".to_owned();
+            let marks = Marks { placeholder, row, begin: None, end: Some(end), around };
             fixed(&said, usual).map(|pixels| Vision { pixels, marks })
         }
         Eyes::Qwen(eyes) => {
@@ -63,6 +81,8 @@ pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointE
                     merged: eyes.spatial_merge_size,
                     frames: eyes.temporal_patch_size,
                     window: eyes.window(),
+                    by_pixel: false,
+                    in_line: false,
                 }),
             };
             let marks = alone(eyes.image_token_id);
@@ -85,10 +105,31 @@ pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointE
                     frames: eyes.temporal_patch_size,
                     // Windows, where there are any, are none of these eyes.
                     window: 1,
+                    by_pixel: false,
+                    in_line: false,
                 }),
             };
             let marks = alone(eyes.image_token_id);
             near(&said, usual, eyes.most_patches()).map(|pixels| Vision { pixels, marks })
+        }
+        Eyes::Gemma4(eyes) => {
+            let (side, merged) = (eyes.patch_size, eyes.pooling_kernel_size);
+            let usual = Pixels {
+                size: Size::Largest { multiple: side * merged, squares: eyes.rows },
+                filter: Filter::Bicubic,
+                factor: 1.0 / 255.0,
+                // The tower moves them itself.
+                mean: [0.0; 3],
+                deviation: [1.0; 3],
+                patches: Some(Patches { side, merged, frames: 1, window: 1, by_pixel: true, in_line: true }),
+            };
+            let [begin, row, end] = eyes.marks;
+            let marks = Marks { begin: Some(begin), end: Some(end), ..alone(row) };
+            said.entry("do_normalize").or_insert(Value::Bool(false));
+            agrees(&said, "patch_size", side)
+                .and_then(|()| agrees(&said, "pooling_kernel_size", merged))
+                .and_then(|()| plain(&said, usual))
+                .map(|pixels| Vision { pixels, marks })
         }
     };
     vision.map_err(|problem| CheckpointError::configuration(&path, problem))
@@ -96,7 +137,7 @@ pub(super) fn read(folder: &Path, config: &Config) -> Result<Vision, CheckpointE
 
 /// Marks of a model whose templates write for an image what stands for each row of it, and nothing around that.
 fn alone(row: u32) -> Marks {
-    Marks { placeholder: row, row, end: None, around: String::new() }
+    Marks { placeholder: row, row, begin: None, end: None, around: String::new() }
 }
 
 /// Images of one size, which is the tower's.
@@ -126,10 +167,7 @@ fn near(said: &Map<String, Value>, usual: Pixels, most_patches: usize) -> Result
         ("merge_size", patches.merged),
         ("temporal_patch_size", patches.frames),
     ] {
-        let given = said.get(key).filter(|given| !given.is_null());
-        if let Some(given) = given.filter(|given| given.as_u64() != Some(wanted as u64)) {
-            return Err(format!("`{key}` is {given}, and the vision tower has {wanted}"));
-        }
+        agrees(said, key, wanted)?;
     }
     let bound = |older: &str, newer: &str, usual: usize| {
         let given = said.get(older).filter(|given| !given.is_null());
@@ -148,6 +186,15 @@ fn near(said: &Map<String, Value>, usual: Pixels, most_patches: usize) -> Result
     }
     pixels.size = Size::Near { multiple, least, most };
     Ok(pixels)
+}
+
+/// An error where what makes pixels has another size than the tower.
+fn agrees(said: &Map<String, Value>, key: &str, wanted: usize) -> Result<(), String> {
+    let given = said.get(key).filter(|given| !given.is_null());
+    match given.filter(|given| given.as_u64() != Some(wanted as u64)) {
+        Some(given) => Err(format!("`{key}` is {given}, and the vision tower has {wanted}")),
+        None => Ok(()),
+    }
 }
 
 /// What all front ends have: the filter and the numbers.

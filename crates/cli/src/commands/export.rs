@@ -34,8 +34,8 @@ use std::str::FromStr;
   pteron export tiny.en.pt -o whisper.pte
   pteron export Llama-3.2-1B -o mine.pte --adapter my-lora --quantize 4w
 
-Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 (text), Gemma 4 (text),
-Whisper, Parakeet and Voxtral (for `pteron transcribe`).")]
+Architectures: Llama 2 and 3, Mistral, SmolLM2, TinyLlama, Qwen 2, 2.5 and 3, Gemma 3 and 4, Qwen2.5-VL and Qwen3-VL
+(text and images), Whisper, Parakeet and Voxtral (for `pteron transcribe`).")]
 pub(crate) struct Arguments {
     /// Hugging Face folder (config.json with safetensors), a GGUF file, a Whisper of OpenAI's (.pt), a Parakeet of NVIDIA's (.nemo), a name that `pteron list` shows, or a repository of the Hugging Face hub (`ORG/REPOSITORY`)
     source: String,

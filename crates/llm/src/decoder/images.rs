@@ -12,12 +12,12 @@ impl Decoder {
     pub fn portion(&self, tokens: &[u32], most: usize) -> usize {
         let most = tokens.len().min(most.max(1));
         let held = self.tokens.len();
-        let whole = self.model.sight().is_some_and(|sight| sight.whole().is_some());
+        let is_whole = |rows| self.model.sight().is_some_and(|sight| sight.is_whole(rows));
         let torn = self.images.iter().find(|shown| {
             let begins = shown.at >= held && tokens.get(shown.at - held) == Some(&shown.image.mark());
             begins && shown.holds(held + most)
         });
-        match torn.filter(|_| whole) {
+        match torn.filter(|shown| is_whole(shown.image.rows())) {
             Some(shown) if shown.at > held => shown.at - held,
             Some(shown) => tokens.len().min(shown.image.rows()),
             None => most,
@@ -49,7 +49,7 @@ impl Decoder {
             return Err(SeeError::Blind.into());
         };
         let (rows, given) = (shown.image.rows(), tokens.len());
-        if sight.whole().is_some_and(|whole| whole != given) {
+        if sight.is_whole(rows) && rows != given {
             return Err(SeeError::Torn { rows, given }.into());
         }
         let seen = shown.image.look(&mut self.session, sight, control)?;

@@ -59,7 +59,7 @@ impl Eyes {
         let left = room.checked_sub(picture.width() * picture.height());
         *room = left.ok_or_else(|| problem(ImageError::TooMuch { most: MOST_PIXELS }))?;
         let input = input(&picture, &vision.pixels).map_err(|error| problem(error.into()))?;
-        let rows = match (&input.places, sight.whole()) {
+        let rows = match (&input.places, sight.fixed()) {
             (Some(places), _) => places.rows.len() / 3,
             (None, Some(rows)) => rows,
             (None, None) => return Err(SeeError::Blind.into()),
@@ -107,28 +107,45 @@ fn check(vision: &Vision, sight: &Sight) -> Result<(), String> {
         (Size::Fixed { height, width }, None) => {
             !sight.has_places && declared == [Some(1), Some(3), Some(height), Some(width)]
         }
-        (Size::Near { multiple, least, most }, Some(Patches { side, merged, frames, window })) => {
-            let square = side.checked_mul(merged).filter(|&square| square == multiple && square > 0);
-            let area = square.and_then(|square| square.checked_mul(square));
-            let numbers = side.checked_mul(side).and_then(|area| area.checked_mul(frames)?.checked_mul(3));
-            let room = match declared.as_slice() {
-                &[Some(count), Some(each)] if numbers == Some(each) => {
-                    side.checked_mul(side).and_then(|area| area.checked_mul(count))
-                }
-                _ => None,
-            };
-            let bounds = area.is_some_and(|area| area <= most) && least <= most;
-            sight.has_places
-                && window > 0
-                && merged.checked_mul(window).is_some()
-                && bounds
-                && room.is_some_and(|room| most <= room)
-        }
+        (_, Some(patches)) => are_taken(*size, patches, sight, &declared),
         _ => false,
     };
     match fits {
         true => Ok(()),
         false => Err("images become other pixels than the program takes".to_owned()),
+    }
+}
+
+/// Whether patches of images of such sizes are what a method declares to take.
+fn are_taken(size: Size, patches: Patches, sight: &Sight, declared: &[Option<usize>]) -> bool {
+    let Patches { side, merged, frames, window, in_line, .. } = patches;
+    let Some((multiple, least, most)) = bounds(size) else { return false };
+    let square = side.checked_mul(merged).filter(|&square| square == multiple && square > 0);
+    let area = square.and_then(|square| square.checked_mul(square));
+    let numbers = side.checked_mul(side).and_then(|area| area.checked_mul(frames)?.checked_mul(3));
+    let room = match *declared {
+        [Some(count), Some(each)] if numbers == Some(each) => {
+            side.checked_mul(side).and_then(|area| area.checked_mul(count))
+        }
+        _ => None,
+    };
+    sight.has_places
+        && sight.has_axes != in_line
+        && window > 0
+        && merged.checked_mul(window).is_some()
+        && area.is_some_and(|area| area <= most)
+        && least <= most
+        && room.is_some_and(|room| most <= room)
+}
+
+/// The side of the squares of images that keep their form, and their least and most pixels.
+fn bounds(size: Size) -> Option<(usize, usize, usize)> {
+    match size {
+        Size::Fixed { .. } => None,
+        Size::Near { multiple, least, most } => Some((multiple, least, most)),
+        Size::Largest { multiple, squares } => {
+            Some((multiple, 0, multiple.checked_mul(multiple)?.checked_mul(squares)?))
+        }
     }
 }
 
@@ -138,13 +155,17 @@ mod tests {
     use serde_json::{Value, json};
 
     fn checked(pixels: Value, sizes: &[usize], around: &str) -> Result<(), String> {
+        checked_for(pixels, sizes, around, sizes.len() == 2)
+    }
+
+    fn checked_for(pixels: Value, sizes: &[usize], around: &str, has_axes: bool) -> Result<(), String> {
         let mut whole =
             json!({"filter": "bicubic", "factor": 1.0, "mean": [0, 0, 0], "deviation": [1, 1, 1]});
         let more = pixels.as_object().cloned().unwrap_or_default();
         whole.as_object_mut().unwrap().extend(more);
         let marks = json!({"placeholder": 1, "row": 2, "around": around});
         let vision = serde_json::from_value(json!({"pixels": whole, "marks": marks})).unwrap();
-        check(&vision, &Sight::taking(sizes, sizes.len() == 2))
+        check(&vision, &Sight::taking(sizes, sizes.len() == 2, has_axes))
     }
 
     #[test]
@@ -184,6 +205,25 @@ mod tests {
             near(8, 640, 4, 2, huge, 4),
         ] {
             assert!(checked(wrong.clone(), &[40, 96], "").is_err(), "{wrong}");
+        }
+        let largest = |multiple: u64, squares: u64, side: u64, merged: u64, in_line: bool| {
+            json!({
+                "size": {"largest": {"multiple": multiple, "squares": squares}},
+                "patches": {"side": side, "merged": merged, "frames": 1, "window": 1, "in_line": in_line},
+            })
+        };
+        assert_eq!(checked_for(largest(8, 10, 4, 2, true), &[40, 48], "", false), Ok(()));
+        assert!(checked_for(largest(8, 10, 4, 2, true), &[40, 48], "", true).is_err());
+        for wrong in [
+            largest(8, 11, 4, 2, true),
+            largest(8, 0, 4, 2, true),
+            largest(0, 10, 4, 2, true),
+            largest(8, 10, 2, 2, true),
+            largest(8, huge, 4, 2, true),
+            largest(huge, 10, huge, 1, true),
+            largest(8, 10, 4, 2, false),
+        ] {
+            assert!(checked_for(wrong.clone(), &[40, 48], "", false).is_err(), "{wrong}");
         }
         for wrong in [json!({"deviation": [1, 0, 1]}), json!({"factor": 1e40})] {
             let mut pixels = fixed(4, 6);

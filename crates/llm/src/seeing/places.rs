@@ -20,7 +20,10 @@ impl Eyes {
         let placeholder = spelled(marks.placeholder).ok_or(SeeError::Marks)?;
         let row = spelled(marks.row).ok_or(SeeError::Marks)?;
         let inner = match marks.end {
-            Some(end) => format!("{placeholder}{row}{}", spelled(end).ok_or(SeeError::Marks)?),
+            Some(end) => {
+                let begin = spelled(marks.begin.unwrap_or(marks.placeholder)).ok_or(SeeError::Marks)?;
+                format!("{begin}{row}{}", spelled(end).ok_or(SeeError::Marks)?)
+            }
             None => row,
         };
         let Rendered { text, heard } = rendered;
@@ -52,7 +55,7 @@ impl Eyes {
     pub(crate) fn spelled_marks(&self, rendered: &Rendered, tokenizer: &Tokenizer) -> Vec<Range<usize>> {
         let marks = self.marks();
         let mut found = Vec::new();
-        for id in [Some(marks.placeholder), Some(marks.row), marks.end].into_iter().flatten() {
+        for id in [Some(marks.placeholder), Some(marks.row), marks.begin, marks.end].into_iter().flatten() {
             let Some(mark) = tokenizer.spelling(id).filter(|mark| !mark.is_empty()) else { continue };
             let spelled = rendered.text.match_indices(&mark).map(|(at, mark)| at..at + mark.len());
             found.extend(spelled.filter(|range| touches(&rendered.heard, range)));

@@ -16,10 +16,12 @@ pub(crate) struct Sight {
     pub(super) pixels: Vec<Bound>,
     /// Whether patches come with their places.
     pub(super) has_places: bool,
+    /// Whether rows come with positions along three axes. They are then read in any parts.
+    pub(super) has_axes: bool,
     /// The dtype of rows, and numbers of each.
     rows: (DType, usize),
-    /// Rows of every image, where those are read at once.
-    whole: Option<usize>,
+    /// Rows of every image, where all have as many.
+    fixed: Option<usize>,
     /// Rows of one call at most.
     longest: usize,
     shift: Vec<BufferId>,
@@ -49,7 +51,7 @@ impl Sight {
         let (true, longest, width) = (position.kind == ArgumentKind::Int, count.max?, width.max?) else {
             return None;
         };
-        let turns = match axes {
+        let has_axes = match axes {
             [] => false,
             [positions] => dims(&positions.kind, DType::I64)?.len() == 2,
             _ => return None,
@@ -57,22 +59,27 @@ impl Sight {
         let is_shift = |id: &&BufferId| id.name == SHIFT;
         let shift: Vec<BufferId> =
             program.buffers().iter().map(|buffer| &buffer.id).filter(is_shift).cloned().collect();
-        let is_whole = (has_places, turns, shift.is_empty()) == (false, false, true);
-        let is_in_parts = (has_places, turns, shift.is_empty()) == (true, true, false);
-        let is_known = (is_whole || is_in_parts) && longest > 0 && width > 0;
+        // Positions along axes are those of patches, and behind them others are shifted.
+        let is_known = has_axes != shift.is_empty() && (has_places || !has_axes) && longest > 0 && width > 0;
         is_known.then(|| Sight {
             pixels,
             has_places,
+            has_axes,
             rows: (*dtype, width),
-            whole: is_whole.then_some(longest),
+            fixed: (!has_places).then_some(longest),
             longest,
             shift,
         })
     }
 
-    /// Rows of every image, where those are read at once.
-    pub(crate) fn whole(&self) -> Option<usize> {
-        self.whole
+    /// Rows of every image, where all have as many.
+    pub(super) fn fixed(&self) -> Option<usize> {
+        self.fixed
+    }
+
+    /// Whether an image of so many rows is read at once: they may see those behind them.
+    pub(crate) fn is_whole(&self, rows: usize) -> bool {
+        !self.has_axes && rows <= self.longest
     }
 
     /// Rows of one call at most.
@@ -106,7 +113,7 @@ impl Sight {
         let bytes = rows.bytes().get(part.start * row..part.end * row).ok_or_else(outside)?;
         let given = HostTensor::new(dtype, shape.to_vec(), Bytes::copy_of(bytes)).map_err(Error::from)?;
         let mut inputs = vec![Value::Tensor(given), Value::Int(position as i64)];
-        if self.has_places {
+        if self.has_axes {
             let positions = image.positions(part.clone(), first);
             let positions = HostTensor::from_slice(vec![3, part.len()], &positions).map_err(Error::from)?;
             inputs.push(Value::Tensor(positions));
@@ -126,8 +133,9 @@ fn dims(kind: &ArgumentKind, wanted: DType) -> Option<Vec<Bound>> {
 #[cfg(test)]
 impl Sight {
     /// That of a program which takes pixels of these sizes.
-    pub(super) fn taking(sizes: &[usize], has_places: bool) -> Sight {
+    pub(super) fn taking(sizes: &[usize], has_places: bool, has_axes: bool) -> Sight {
         let pixels = sizes.iter().map(|&size| Bound { min: 1, max: Some(size) }).collect();
-        Sight { pixels, has_places, rows: (DType::F32, 8), whole: None, longest: 1, shift: Vec::new() }
+        let (rows, fixed, longest, shift) = ((DType::F32, 8), None, 1, Vec::new());
+        Sight { pixels, has_places, has_axes, rows, fixed, longest, shift }
     }
 }

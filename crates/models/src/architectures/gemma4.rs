@@ -1,15 +1,19 @@
 //! Gemma 4, text: dense as 31B (values that are keys on full layers), and E2B and E4B (per-layer embeddings, layers
 //! that share keys and values).
 
-use pteron_ir::ValueId;
+use pteron_ir::op::IntArg;
+use pteron_ir::{Op, TensorType, ValueId};
+use pteron_tensor::{Bytes, DType};
 use serde_json::Value;
 
 use super::{Architecture, Facts, LayerKind};
 use crate::blocks::{
-    Activation, Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Mlp, MlpKind, Norm, NormKind, Rope,
-    RopeScaling, RopeSettings, attention, embed, head, linear, matrix, mlp, output_matrix,
+    Activation, Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Matrix, Mlp, MlpKind, Norm, NormKind,
+    Rope, RopeScaling, RopeSettings, attention, embed, head, linear, matrix, mlp, output_matrix,
 };
-use crate::config::size;
+use crate::config::{size, token};
+use crate::net::{literal, value};
+use crate::weights::Recipe;
 use crate::{Config, ConfigError, ModelError, Net};
 
 /// A Gemma 4.
@@ -51,6 +55,8 @@ pub struct Gemma4 {
     pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
     pub eos_token_id: Vec<u32>,
+    /// Fills texts up, and stands for the rows of images where layers get inputs of their own.
+    pub pad_token_id: u32,
 }
 
 /// Embeddings that every layer gets anew.
@@ -89,6 +95,7 @@ impl Gemma4 {
             )));
         }
         let vocab_size = config.size("vocab_size", Some(262_144))?;
+        let pad_token_id = config.get("pad_token_id").map_or(Ok(0), |id| token("pad_token_id", id))?;
         let per_layer = match config.is_null("hidden_size_per_layer_input") {
             true => 0,
             false => config.count("hidden_size_per_layer_input", 256)?,
@@ -136,6 +143,7 @@ impl Gemma4 {
             tie_word_embeddings: config.tied(true)?,
             bos_token_id: config.bos(Some(2))?,
             eos_token_id: config.eos(Some(1))?,
+            pad_token_id,
         })
     }
 }
@@ -190,12 +198,47 @@ impl Architecture for Gemma4 {
     }
 
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
-        let hidden = self.hidden_size;
         net.enter("embedding");
-        let table = matrix(net, "model.embed_tokens.weight", self.vocab_size, hidden)?;
+        let table = self.table(net)?;
         let rows = embed(net, table, net.tokens())?;
-        let mut x = net.scaled(rows, (hidden as f32).sqrt())?;
-        let per_layer = self.per_layer_inputs.map(|spec| self.per_layer(net, x, spec)).transpose()?;
+        let x = net.scaled(rows, (self.hidden_size as f32).sqrt())?;
+        let per_layer = self.per_layer_inputs.map(|spec| {
+            net.enter("per-layer inputs");
+            let said = self.said(net, net.tokens(), value(net.length()), spec)?;
+            self.per_layer(net, x, said, spec)
+        });
+        self.layers(net, x, per_layer.transpose()?)
+    }
+}
+
+impl Gemma4 {
+    /// What follows from rows in place of tokens, as their embedding gives them. For themselves they say what the token says that
+    /// fills texts up.
+    pub(super) fn over(&self, net: &mut Net, rows: ValueId) -> Result<ValueId, ModelError> {
+        let per_layer = self.per_layer_inputs.map(|spec| {
+            net.enter("per-layer inputs");
+            let id = TensorType::known(DType::I64, &[1, 1]);
+            let bytes = || Recipe::Literal(Bytes::copy_of(&i64::from(self.pad_token_id).to_le_bytes()));
+            let token = net.constant("pad_token", id, bytes);
+            let said = self.said(net, token, literal(1), spec)?;
+            self.per_layer(net, rows, said, spec)
+        });
+        self.layers(net, rows, per_layer.transpose()?)
+    }
+
+    fn table(&self, net: &mut Net) -> Result<Matrix, ModelError> {
+        matrix(net, "model.embed_tokens.weight", self.vocab_size, self.hidden_size)
+    }
+
+    /// Everything behind the embedding.
+    fn layers(
+        &self,
+        net: &mut Net,
+        mut x: ValueId,
+        per_layer: Option<ValueId>,
+    ) -> Result<ValueId, ModelError> {
+        let hidden = self.hidden_size;
+        let table = self.table(net)?;
         let context = net.options().context;
         let local = Rope::new("local_rope", self.head_dim, &self.local_rope, context)?;
         let global = Rope::new("rope", self.global_head_dim, &self.rope, context)?;
@@ -237,9 +280,7 @@ impl Architecture for Gemma4 {
         let norm = self.norm("model.norm.weight".to_owned(), hidden);
         head(net, x, norm, output, self.final_logit_softcapping)
     }
-}
 
-impl Gemma4 {
     fn norm(&self, name: String, size: usize) -> Norm {
         Norm { name, size, eps: self.rms_norm_eps, kind: NormKind::Rms }
     }
@@ -288,15 +329,32 @@ impl Gemma4 {
         net.add(x, fed)
     }
 
-    /// The inputs of all layers, `[1, T, layers, size]`: what a token says by itself, and what its embedding says.
-    fn per_layer(&self, net: &mut Net, x: ValueId, spec: PerLayerInputs) -> Result<ValueId, ModelError> {
+    /// What so many tokens say by themselves to all layers, `[1, count, layers, size]`.
+    fn said(
+        &self,
+        net: &mut Net,
+        tokens: ValueId,
+        count: IntArg<ValueId>,
+        spec: PerLayerInputs,
+    ) -> Result<ValueId, ModelError> {
         let layers = self.layer_types.len();
-        net.enter("per-layer inputs");
         let name = "model.embed_tokens_per_layer.weight";
         let table = matrix(net, name, spec.vocab_size, layers * spec.size)?;
-        let rows = embed(net, table, net.tokens())?;
+        let rows = embed(net, table, tokens)?;
         let rows = net.scaled(rows, (spec.size as f32).sqrt())?;
-        let rows = net.split_tokens(rows, &[layers, spec.size])?;
+        let shape = vec![literal(1), count, literal(layers), literal(spec.size)];
+        net.op(Op::Reshape { x: rows, shape })
+    }
+
+    /// The inputs of all layers, `[1, T, layers, size]`: what a token says by itself, and what its embedding says.
+    fn per_layer(
+        &self,
+        net: &mut Net,
+        x: ValueId,
+        said: ValueId,
+        spec: PerLayerInputs,
+    ) -> Result<ValueId, ModelError> {
+        let layers = self.layer_types.len();
         let name = "model.per_layer_model_projection.weight";
         let projection = matrix(net, name, layers * spec.size, self.hidden_size)?;
         let projected = linear(net, x, projection, None)?;
@@ -304,7 +362,7 @@ impl Gemma4 {
         let projected = net.split_tokens(projected, &[layers, spec.size])?;
         let name = "model.per_layer_projection_norm.weight".to_owned();
         let projected = self.norm(name, spec.size).apply(net, projected)?;
-        let both = net.add(projected, rows)?;
+        let both = net.add(projected, said)?;
         net.scaled(both, 0.5f32.sqrt())
     }
 

@@ -41,7 +41,9 @@ pub use llama::Llama;
 pub use parakeet::{Parakeet, ParakeetHead};
 pub use qwen::Qwen;
 pub use realtime::Realtime;
-pub use seeing::{Eyes, Gemma3Eyes, IMAGE_ROWS, LOOK, Qwen3Eyes, QwenEyes, Seeing, Siglip};
+pub use seeing::{
+    Eyes, Gemma3Eyes, Gemma4Eyes, IMAGE_ROWS, LOOK, Qwen3Eyes, QwenEyes, SOFT_TOKENS, Seeing, Siglip, Text,
+};
 pub use voxtral::Voxtral;
 pub use whisper::Whisper;
 
@@ -135,7 +137,7 @@ impl Family {
 }
 
 /// Families that are no rows of the table.
-const OWN: [Family; 11] = [
+const OWN: [Family; 12] = [
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
@@ -145,6 +147,7 @@ const OWN: [Family; 11] = [
         kind: Kind::Own(|config| Ok(Box::new(Whisper::read(config)?))),
     },
     Family { names: seeing::GEMMA3, kind: Kind::Own(|config| Ok(Box::new(Seeing::gemma3(config)?))) },
+    Family { names: seeing::GEMMA4, kind: Kind::Own(|config| Ok(Box::new(Seeing::gemma4(config)?))) },
     Family { names: seeing::QWEN2_5_VL, kind: Kind::Own(|config| Ok(Box::new(Seeing::qwen2_5_vl(config)?))) },
     Family { names: seeing::QWEN3_VL, kind: Kind::Own(|config| Ok(Box::new(Seeing::qwen3_vl(config)?))) },
     Family {

@@ -387,7 +387,7 @@ impl KeyValues {
             }
             // A layer that shares keys writes them again: cells are addressed by position.
             Seen::OffGraph { keys: k, values: v, cache } => {
-                let position = net.cache_position()?;
+                let position = net.cache_position(of.window.is_some())?;
                 let (layer_id, scale, out_dtype) = (Some(cache), Some(scale), Some(activations));
                 net.op(Op::UpdateAndAttend { q, k, v, position, layer_id, scale, out_dtype })?
             }

@@ -58,8 +58,19 @@ pub struct Net {
     shift: Option<ValueId>,
     /// Positions of rows along several axes, `[axes, T]`, and the axis by which each pair of a head turns.
     axes: Option<(ValueId, Vec<usize>)>,
-    /// The positions of the first and the last token in a column, where all of them see each other.
-    column: Option<ValueId>,
+    /// The positions of the first and the last token in a column, where all of them see each other, and where they do.
+    column: Option<(ValueId, Ahead)>,
+}
+
+/// On which layers the rows of an image see those behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// On none.
+    Nowhere,
+    /// On those that slide.
+    InWindows,
+    /// On all.
+    Everywhere,
 }
 
 /// Where a runner says how long the text is that it reads: a buffer of one number, 0 until somebody writes it.
@@ -192,10 +203,10 @@ impl Net {
 
     /// What ops over the session's cache are told of where the tokens are: the position of the first, or, where tokens see
     /// those behind them, also of the last.
-    pub(crate) fn cache_position(&mut self) -> Result<ValueId, ModelError> {
+    pub(crate) fn cache_position(&mut self, slides: bool) -> Result<ValueId, ModelError> {
         match self.column {
-            Some(column) => Ok(column),
-            None => self.input_pos(),
+            Some((column, ahead)) if slides || ahead == Ahead::Everywhere => Ok(column),
+            _ => self.input_pos(),
         }
     }
 

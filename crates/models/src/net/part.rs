@@ -6,7 +6,7 @@ use pteron_ir::op::FloatArg;
 use pteron_ir::{Builder, Dim, Graph, Op, TensorType, Type, ValueId};
 use pteron_tensor::{Bytes, DType};
 
-use super::{Net, literal, value};
+use super::{Ahead, Net, literal, value};
 use crate::model::{KvCache, ModelOptions, Position};
 use crate::weights::Recipe;
 use crate::{ModelError, WeightSource};
@@ -76,13 +76,12 @@ impl Net {
         }
     }
 
-    /// Rows of one image, `[1, length, width]`, and the position of the first, as a number. They see each other where that is
-    /// said.
+    /// Rows of one image, `[1, length, width]`, and the position of the first, as a number.
     pub(crate) fn image_rows(
         &mut self,
         width: usize,
         length: Dim,
-        see_each_other: bool,
+        ahead: Ahead,
     ) -> Result<ValueId, ModelError> {
         let shape = vec![Dim::known(1), length, Dim::known(width as i64)];
         let rows = self.input("rows", self.activations(), shape);
@@ -90,7 +89,7 @@ impl Net {
         let number = graph.symbols.add("P", 0, Some(self.options.context as i64 - 1));
         self.start = Some(graph.add_input("input_pos", Type::Int(Dim::symbol(number))));
         self.length = self.op(Op::SymSize { a: rows, dim: 1 })?;
-        if see_each_other {
+        if ahead != Ahead::Nowhere {
             let first = self.input_pos()?;
             let end = self.end()?;
             let last = self.subtract_int(value(end), literal(1))?;
@@ -99,7 +98,7 @@ impl Net {
                 v: FloatArg::Value(last),
                 scalar_type: DType::I64,
             })?;
-            self.column = Some(self.op(Op::Stack { tensors: vec![first, last], axis: 0 })?);
+            self.column = Some((self.op(Op::Stack { tensors: vec![first, last], axis: 0 })?, ahead));
         }
         Ok(rows)
     }

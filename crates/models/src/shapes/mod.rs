@@ -244,6 +244,7 @@ fn gemma4_e2b() -> Gemma4 {
         tie_word_embeddings: true,
         bos_token_id: Some(2),
         eos_token_id: vec![1, 106],
+        pad_token_id: 0,
     }
 }
 

@@ -107,6 +107,7 @@ pub fn gemma4() -> Gemma4 {
         tie_word_embeddings: true,
         bos_token_id: Some(2),
         eos_token_id: vec![1],
+        pad_token_id: 0,
     }
 }
 

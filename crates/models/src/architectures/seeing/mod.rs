@@ -53,7 +53,7 @@ pub struct Seeing {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Text {
     /// A row of the table.
-    Row(Decoder),
+    Row(Box<Decoder>),
     /// A Gemma 4.
     Gemma4(Box<Gemma4>),
 }
@@ -61,7 +61,7 @@ pub enum Text {
 impl Text {
     fn architecture(&self) -> &dyn Architecture {
         match self {
-            Text::Row(decoder) => decoder,
+            Text::Row(decoder) => decoder.as_ref(),
             Text::Gemma4(gemma) => gemma.as_ref(),
         }
     }
@@ -102,7 +102,7 @@ impl Seeing {
         let mut text = text(config)?;
         // The model with eyes gives its scores as they are; only the one that reads bounds them.
         text.head.soft_cap = None;
-        Ok(Seeing { text: Text::Row(text), eyes: Eyes::Gemma3(Gemma3Eyes::read(config)?) })
+        Ok(Seeing { text: Text::Row(Box::new(text)), eyes: Eyes::Gemma3(Gemma3Eyes::read(config)?) })
     }
 
     /// A Gemma 4 as its `config.json` describes it.
@@ -115,7 +115,7 @@ impl Seeing {
     /// A Qwen2.5-VL as its `config.json` describes it.
     pub fn qwen2_5_vl(config: &Config) -> Result<Seeing, ConfigError> {
         let text = named("qwen2")?.read(&qwen::one_axis(config)?)?;
-        Ok(Seeing { text: Text::Row(text), eyes: Eyes::Qwen(QwenEyes::read(config)?) })
+        Ok(Seeing { text: Text::Row(Box::new(text)), eyes: Eyes::Qwen(QwenEyes::read(config)?) })
     }
 
     /// A Qwen3-VL as its `config.json` describes it.
@@ -126,7 +126,7 @@ impl Seeing {
         if levels > layers {
             return Err(ConfigError(format!("the vision tower has rows for {levels} layers of {layers}")));
         }
-        Ok(Seeing { text: Text::Row(text), eyes: Eyes::Qwen3(eyes) })
+        Ok(Seeing { text: Text::Row(Box::new(text)), eyes: Eyes::Qwen3(eyes) })
     }
 
     /// The one that a `config.json` describes.

@@ -214,11 +214,12 @@ fn logits(folder: &Path, expected: &Expected, images: &[&str]) -> Vec<f32> {
 #[test]
 fn every_setting_moves_the_logits() {
     type Change = fn(&mut Json);
+    type Names = fn(&str) -> bool;
     let clips = |name: &str| name.ends_with("_min") || name.ends_with("_max");
     let moves = |name: &str| name.contains(".std_");
     // The case, what to change, and tensors that nobody asks for then.
-    let none: fn(&str) -> bool = |_| false;
-    let changes: [(usize, Change, fn(&str) -> bool); 8] = [
+    let none: Names = |_| false;
+    let changes: [(usize, Change, Names); 8] = [
         (0, |config| config["vision_config"]["use_clipped_linears"] = json!(false), clips),
         (0, |config| config["vision_config"]["rope_parameters"]["rope_theta"] = json!(7.0), none),
         (0, |config| config["vision_config"]["rms_norm_eps"] = json!(0.5), none),

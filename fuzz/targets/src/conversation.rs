@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
     let commands = source.below(MOST_COMMANDS + 1);
     let commands = source.take(2 * commands);
     let body = source.rest();
-    let full = if commands.len() % 4 == 0 { WhenFull::Slide } else { WhenFull::Stop };
+    let full = if commands.len().is_multiple_of(4) { WhenFull::Slide } else { WhenFull::Stop };
     let mut conversation = Conversation::new(decoder(), support::voice(), None, full);
     if start > 0 {
         let title = format!("pteron conversation 1 {}\n", hex(&Sha256::digest(body)));

@@ -1,6 +1,6 @@
 //! Random typed ops and programs on the reference backend and on the CPU backend: they must agree.
 
-#[allow(dead_code, reason = "its tests use the rest")]
+#[allow(dead_code, clippy::unwrap_used, reason = "its tests use the rest, and want what they unwrap")]
 #[path = "../../../crates/runtime/tests/differential/mod.rs"]
 mod differential;
 

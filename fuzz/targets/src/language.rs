@@ -279,7 +279,7 @@ fn arguments(source: &mut Source<'_>, out: &mut String, depth: usize) {
         out.push_str(if at > 0 { ", " } else { "" });
         match source.below(12) {
             0..=7 => {}
-            8 | 9 | 10 => {
+            8..=10 => {
                 let _ = write!(out, "{}=", source.pick(&PARAMETERS));
             }
             _ => out.push_str(source.pick(&["*", "**"])),

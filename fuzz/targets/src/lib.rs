@@ -116,6 +116,7 @@ impl<'a> Source<'a> {
 
 /// Lets panics unwind. The fuzzer's own hook ends the process at the first, even where a guard would turn it into an error;
 /// what nobody catches ends the process all the same, since the fuzzer looks at how the target returns.
+#[allow(clippy::print_stderr)] // what a developer looks for
 pub fn let_guards_catch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))));

@@ -93,7 +93,7 @@ struct Has {
     attends: bool,
 }
 
-/// Inputs that every graph has, in order; see [`session::inputs`].
+/// Inputs that every graph has, in order, as the session makes them.
 struct Inputs {
     /// Whole numbers of several shapes.
     tensors: Vec<ValueId>,

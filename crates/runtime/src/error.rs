@@ -27,7 +27,7 @@ pub enum Error {
     #[error("{file} has no method `{method}`; it has: {known}")]
     UnknownMethod { file: String, method: String, known: String },
     #[error(
-        "{file}: method `{method}` calls delegate {index} of `{id}`; only payloads of `MLXBackend` and `XnnpackBackend` can be run"
+        "{file}: method `{method}` calls delegate {index} of `{id}`; only payloads of `MLXBackend`, `XnnpackBackend` and `VulkanBackend` can be run"
     )]
     ForeignDelegate { file: String, method: String, index: usize, id: String },
     #[error("{file}: method `{method}` calls operator `{operator}`, which is not implemented")]

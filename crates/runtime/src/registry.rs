@@ -47,8 +47,8 @@ impl Registry {
     pub fn resolve(&self, wanted: Option<&str>) -> Result<Target> {
         let backends = self.backends();
         let Some(wanted) = wanted else {
-            let mut first = backends.iter().filter_map(|backend| Target::of(backend, None));
-            return first.next().ok_or_else(|| unknown("default", &backends));
+            let first = self.in_order().into_iter().next();
+            return first.ok_or_else(|| unknown("default", &backends));
         };
         let (name, number) = parse(wanted).ok_or_else(|| unknown(wanted, &backends))?;
         let backend = backends.iter().find(|backend| backend.name() == name);
@@ -65,6 +65,11 @@ impl Registry {
                 }
             },
         })
+    }
+
+    /// The first device of every backend that has one, in the order in which they are tried where nobody names one.
+    pub fn in_order(&self) -> Vec<Target> {
+        self.backends().into_iter().filter_map(|backend| Target::of(backend, None)).collect()
     }
 
     /// What runs the ops that a backend lacks: `cpu`, or the reference backend where there is none. Those two are the last

@@ -3,6 +3,7 @@
 
 use super::arguments;
 use super::buffers::{Buffers, shares_arena, used};
+use super::choice::Choice;
 use super::files::Files;
 use super::init;
 use super::join;
@@ -36,7 +37,7 @@ struct Delegate {
     payload_bytes: u64,
 }
 
-pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<Inner> {
+pub(super) fn load(choice: &Choice, files: &Files, mode: LoadMode, options: &Options) -> Result<Inner> {
     let limits = &options.limits;
     let plans: Vec<&ExecutionPlan> = files.pte.program.execution_plan.iter().collect();
     let (constant, planned): (Vec<&ExecutionPlan>, Vec<&ExecutionPlan>) =
@@ -60,8 +61,9 @@ pub(super) fn load(files: &Files, mode: LoadMode, options: &Options) -> Result<I
     }
     let graphs = VerifiedGraphs::new(ProgramGraphs { file: files.name.clone(), graphs })?;
 
-    let target = options.registry.resolve(options.backend.as_deref())?;
-    let behind = options.registry.fallback(&target);
+    let target = choice.target.clone();
+    // Whoever was not named runs a program whole, or leaves it to the next.
+    let behind = if choice.has_next { None } else { options.registry.fallback(&target) };
     let fallbacks = plan_ops(&graphs, &target, behind.as_ref())?;
     let mut weights = gather_weights(files, &graphs)?;
     init::run_all(&graphs, &mut weights, limits)?;

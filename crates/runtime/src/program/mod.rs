@@ -4,6 +4,7 @@
 
 mod arguments;
 mod buffers;
+mod choice;
 mod files;
 mod info;
 mod init;
@@ -24,6 +25,7 @@ pub(crate) use tensors::{Place, TensorPlan};
 use crate::backend::{Backend, BufferId, DeviceInfo, LoadMode, Loaded, MemoryReport, Placement, Precision};
 use crate::registry::{Registry, Target};
 use crate::{CacheLayer, CacheSpec, Error, Result, Session, SessionOptions, Value, Weights, reference};
+use choice::Choice;
 use files::Files;
 use indexmap::IndexMap;
 use pteron_format::bpte::Bpte;
@@ -128,9 +130,15 @@ impl Inner {
 impl Program {
     /// Opens and loads a `.pte` file (or the program inside a `.bpte`) and the `.ptd` files that go with it: mapped, or
     /// read into memory of their own.
+    ///
+    /// Where the options name no backend, the first of the order takes it that runs all of its ops and has the memory.
     pub fn open(path: &Path, data: &[&Path], options: &Options) -> Result<Program> {
-        let backend = options.registry.resolve(options.backend.as_deref())?.backend;
-        let mode = open_mode(options.placement, backend.as_ref(), path, data);
+        choice::first_that_takes(options, |choice| Program::open_for(choice, path, data, options))
+    }
+
+    fn open_for(choice: &Choice, path: &Path, data: &[&Path], options: &Options) -> Result<Program> {
+        let backend = choice.target.backend.as_ref();
+        let mode = open_mode(options.placement, backend, path, data);
         let mut mapped = Vec::new();
         let mut read = |path: &Path| {
             let file = match mode {
@@ -143,27 +151,30 @@ impl Program {
         };
         let program = read(path)?;
         let data = data.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-        Program::read(program, &data, mapped, mode, options)
+        Program::read(choice, program, &data, mapped, mode, options)
     }
 
-    /// Loads a program from memory; `name` stands for the file in errors.
+    /// Loads a program from memory; `name` stands for the file in errors. Backends are chosen as [`Program::open`] does.
     pub fn load(name: &str, program: Bytes, data: &[DataFile], options: &Options) -> Result<Program> {
         let program = DataFile { name: name.to_owned(), bytes: program };
-        let backend = options.registry.resolve(options.backend.as_deref())?.backend;
-        match options.placement {
-            Placement::Fixed(LoadMode::Copy) if backend.reads_in_place() => {
-                let data = data.iter().map(DataFile::copied).collect::<Result<Vec<_>>>()?;
-                Program::read(program.copied()?, &data, Vec::new(), LoadMode::Copy, options)
+        choice::first_that_takes(options, |choice| {
+            let program = program.clone();
+            match options.placement {
+                Placement::Fixed(LoadMode::Copy) if choice.target.backend.reads_in_place() => {
+                    let data = data.iter().map(DataFile::copied).collect::<Result<Vec<_>>>()?;
+                    Program::read(choice, program.copied()?, &data, Vec::new(), LoadMode::Copy, options)
+                }
+                Placement::Fixed(mode) => Program::read(choice, program, data, Vec::new(), mode, options),
+                // Bytes that are in memory already stay where they are.
+                Placement::CopyUpTo(_) | Placement::ArrangeUpTo(_) => {
+                    Program::read(choice, program, data, Vec::new(), LoadMode::Map, options)
+                }
             }
-            Placement::Fixed(mode) => Program::read(program, data, Vec::new(), mode, options),
-            // Bytes that are in memory already stay where they are.
-            Placement::CopyUpTo(_) | Placement::ArrangeUpTo(_) => {
-                Program::read(program, data, Vec::new(), LoadMode::Map, options)
-            }
-        }
+        })
     }
 
     fn read(
+        choice: &Choice,
         program: DataFile,
         data: &[DataFile],
         mapped: Vec<Arc<MappedFile>>,
@@ -183,7 +194,7 @@ impl Program {
         let data = data.collect::<Result<Vec<_>>>()?;
         let pte = pte.map_err(wrong(&program.name))?;
         let files = Files::new(&program.name, pte, data, mapped, limits);
-        let inner = load::load(&files, mode, options)?;
+        let inner = load::load(choice, &files, mode, options)?;
         inner.check_files()?;
         Ok(Program(Arc::new(inner)))
     }

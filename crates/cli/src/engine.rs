@@ -16,14 +16,15 @@ pub(crate) struct Engine {
     /// Whether the command runs many sessions at once.
     #[arg(skip)]
     pub(crate) many_sessions: bool,
-    /// Backend to run on, with the number of a device where it has several: mlx, mlx:1 [default: the first that is there]
+    /// Backend to run on, with the number of a device where it has several: cpu, vulkan, mlx:1 [default: a GPU that is known
+    /// to be faster, where it runs all of the model, else cpu; `pteron doctor` tells]
     #[arg(long, value_name = "NAME[:NUMBER]")]
     backend: Option<String>,
     /// Vector path of the cpu backend: amx, avx512, avxvnni, avx2, neon, scalar, ... [default: the best that this
     /// machine has, or PTERON_CPU]
     #[arg(long, value_name = "PATH")]
     cpu: Option<String>,
-    /// Threads of the cpu backend [default: the number of cores]
+    /// Threads of the cpu backend [default: the number of cores; hyper-threads of one core count once]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Memory of the cpu backend's runs: one region that is planned (planned), or, to look for faults in plans and kernels,

@@ -55,14 +55,23 @@ impl Engine {
         Limits { live_bytes: own.live_bytes.min(all).max(Limits::untrusted().live_bytes), ..own }
     }
 
-    /// How a program is loaded; `precision` is taken where none is chosen.
+    /// How a program is loaded; `precision` is taken where none is chosen. Who starts from [`Precision::Fast`] wants answers, and
+    /// gets a GPU where one is known to give them sooner; who starts from [`Precision::Exact`] wants numbers, and gets the CPU's.
     pub fn options(&self, precision: Precision) -> Result<Options> {
         let mut options =
             Options { backend: self.backend.clone(), limits: self.limits(), ..Options::default() };
         options.registry.add(Arc::new(self.cpu()?));
         let named = self.backend.as_deref().map(backend_name);
+        let wanted = match named {
+            Some(name) => vulkan::Wanted::Named(name),
+            // A vector path, and memory to look for faults in, are the CPU's.
+            None if precision == Precision::Fast && self.cpu.is_none() && !self.separate_memory => {
+                vulkan::Wanted::Fastest
+            }
+            None => vulkan::Wanted::Processor,
+        };
         mlx::add(&mut options.registry, named, &self.mlx)
-            .and_then(|()| vulkan::add(&mut options.registry, named, self.kept_kernels.as_deref()))
+            .and_then(|()| vulkan::add(&mut options.registry, wanted, self.kept_kernels.as_deref()))
             .map_err(|problem| Error::Unsupported(Reason::new(problem).by(Lack::Backend)))?;
         options.precision = self.precision.unwrap_or(precision);
         options.batch_invariant = self.batch_invariant;
@@ -78,11 +87,11 @@ impl Engine {
 
     /// Threads that the cpu backend has.
     pub fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(cores)
+        self.threads.unwrap_or_else(machine::cores)
     }
 
     fn cpu(&self) -> Result<Cpu> {
-        let (threads, cores) = (self.threads(), cores());
+        let (threads, cores) = (self.threads(), machine::cores());
         if threads > cores {
             tracing::warn!(threads, cores, "more threads than cores: they will wait for each other");
         }
@@ -91,8 +100,4 @@ impl Engine {
         let memory = if self.separate_memory { RunMemory::Separate } else { RunMemory::Planned };
         Ok(Cpu::new(threads, path).map_err(unknown)?.with_memory(memory))
     }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }

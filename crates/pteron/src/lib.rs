@@ -118,7 +118,7 @@ pub mod parts {
     }
     /// How much memory there is.
     pub mod machine {
-        pub use crate::machine::{memory, size};
+        pub use crate::machine::{cores, memory, size};
     }
     /// The MLX backend.
     pub mod mlx {
@@ -126,6 +126,6 @@ pub mod parts {
     }
     /// The Vulkan backend.
     pub mod vulkan {
-        pub use crate::vulkan::add;
+        pub use crate::vulkan::{Wanted, add};
     }
 }

@@ -58,9 +58,11 @@ impl VulkanBackend {
         Ok(VulkanBackend { instance, adapters, open, features, kept_in: options.kept_in.clone() })
     }
 
-    /// Whether it computes on a GPU: software on the CPU is for tests, and no first choice.
-    pub fn has_gpu(&self) -> bool {
-        self.adapters.first().is_some_and(|adapter| adapter.kind != Kind::Cpu)
+    /// Whether it computes on a GPU that is faster than the CPU beside it, by a driver that this backend was held to its cases
+    /// on. Software on the CPU is for tests, a GPU in the CPU's memory is not faster for certain, and of other drivers nobody
+    /// knows: those are for whoever names them.
+    pub fn has_tried_gpu(&self) -> bool {
+        self.adapters.first().is_some_and(|adapter| adapter.kind == Kind::Discrete && adapter.is_tried)
     }
 
     /// What runs on its open devices have taken so far.
@@ -83,6 +85,17 @@ impl VulkanBackend {
         *open = Some(device.clone());
         Ok(device)
     }
+}
+
+/// Whether a look for devices may find a GPU. On Linux drivers of GPUs show device files, and where there are none, the loader,
+/// which opens every driver that is installed, need not be asked.
+pub fn may_have_gpu() -> bool {
+    let has = |folder: &str, prefix: &str| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    };
+    // Render nodes of the kernel, NVIDIA's own files, and Windows' GPU inside its Linux.
+    !cfg!(target_os = "linux") || has("/dev/dri", "render") || has("/dev", "nvidia") || has("/dev", "dxg")
 }
 
 /// What two devices have in common.

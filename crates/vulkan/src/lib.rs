@@ -19,6 +19,6 @@ mod state;
 mod together;
 mod workspace;
 
-pub use backend::{VulkanBackend, VulkanOptions};
+pub use backend::{VulkanBackend, VulkanOptions, may_have_gpu};
 pub use counts::Counts;
 pub use error::VulkanError;

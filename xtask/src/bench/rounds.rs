@@ -106,9 +106,7 @@ impl Measurement<'_> {
     pub(crate) fn pteron(&self, binary: &Path, program: &Path) -> Result<Turn> {
         let mut command = Command::new(binary);
         command.arg("bench").arg(program).args(["--json", "--precision", self.precision]);
-        if let Some(backend) = self.backend {
-            command.args(["--backend", backend]);
-        }
+        command.args(["--backend", self.backend.unwrap_or("cpu")]);
         self.answer(command)
     }
 

@@ -206,7 +206,18 @@ impl Bench<'_> {
             }
         };
         let mut command = Command::new(&self.pteron);
-        command.args(["run", "--model", model, "--temperature", "0", "--json", "--speculate", how]);
+        command.args([
+            "run",
+            "--backend",
+            "cpu",
+            "--model",
+            model,
+            "--temperature",
+            "0",
+            "--json",
+            "--speculate",
+            how,
+        ]);
         command.args(["--repetition-penalty", "1", "--max-new", &new, "--threads", &threads]);
         command.args(["--precision", &self.arguments.precision, "-"]);
         let Answer { prompt_tokens, tokens, stats } = answer(command, prompt)?;

@@ -81,7 +81,9 @@ fn absence(name: &str, named: Option<&str>) -> String {
             Ok(()) => "here, but without a GPU it is taken by name only".to_owned(),
             Err(reason) => reason,
         },
-        "vulkan" => vulkan::add(&mut Registry::default(), Some(name), None).err().unwrap_or_default(),
+        "vulkan" => {
+            vulkan::add(&mut Registry::default(), vulkan::Wanted::Named(name), None).err().unwrap_or_default()
+        }
         _ => "not in this binary".to_owned(),
     }
 }
@@ -89,7 +91,7 @@ fn absence(name: &str, named: Option<&str>) -> String {
 /// The devices, with what they can do, of a backend that is here and is not chosen unless it is named.
 fn by_name_only(name: &str) -> Vec<Listed> {
     let mut registry = Registry::default();
-    if name != "vulkan" || vulkan::add(&mut registry, Some(name), None).is_err() {
+    if name != "vulkan" || vulkan::add(&mut registry, vulkan::Wanted::Named(name), None).is_err() {
         return Vec::new();
     }
     let backends = registry.backends();

@@ -1,6 +1,6 @@
 //! The machine itself: processor, vector paths, memory.
 
-use pteron::parts::machine::memory;
+use pteron::parts::machine::{cores, memory};
 use pteron_cpu::Path;
 use pteron_runtime::{LoadMode, Placement};
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     pub(super) architecture: &'static str,
     /// As the processor names itself; empty if nobody says.
     pub(super) cpu: String,
-    /// Cores that this process may use.
+    /// Cores that this process may use; threads that share one count once.
     pub(super) cores: usize,
     pub(super) threads: usize,
     /// Vector paths of the cpu backend that run here, plainest first.
@@ -36,7 +36,7 @@ pub(super) fn look(threads: usize, placement: Placement) -> Machine {
         os: std::env::consts::OS,
         architecture: std::env::consts::ARCH,
         cpu: cpu.unwrap_or_default(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        cores: cores(),
         threads,
         paths: Path::available().iter().map(ToString::to_string).collect(),
         memory_bytes: memory.map(|(all, _)| all),

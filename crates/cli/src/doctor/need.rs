@@ -74,7 +74,11 @@ pub(super) fn examine(
     if report.backend.is_empty() {
         report.backend = target.name().to_owned();
     }
-    report.available_bytes = target.device.memory_bytes.or(machine.free_memory_bytes);
+    report.available_bytes = match &options.backend {
+        Some(_) => target.device.memory_bytes.or(machine.free_memory_bytes),
+        // What does not fit into the memory of the first backend's device is the next one's, and the CPU's in the end.
+        None => target.device.memory_bytes.max(machine.free_memory_bytes),
+    };
     match report.program.clone() {
         Some(program) => measure(&mut report, Path::new(&program), options)?,
         None => {
@@ -177,14 +181,18 @@ fn measure(report: &mut ModelReport, program: &Path, options: &Options) -> Resul
     });
     let data = data.collect::<Result<Vec<_>, Failure>>()?;
     let reference = Options { backend: Some("reference".to_owned()), ..options.clone() };
-    let chosen = Options { backend: Some(report.backend.clone()), ..options.clone() };
-    for options in [reference, chosen] {
-        let Some(ProgramOverview { problem, memory, .. }) = describe(&file, &data, &options, false).program
+    // Where nobody names a backend, the next one takes what the first does not.
+    for options in [reference, options.clone()] {
+        let Some(ProgramOverview { problem, memory, backend, .. }) =
+            describe(&file, &data, &options, false).program
         else {
             report.problem = Some("it holds data, not a program".to_owned());
             return Ok(());
         };
         report.problem = problem;
+        if let Some(backend) = backend.filter(|&backend| backend != "reference") {
+            backend.clone_into(&mut report.backend);
+        }
         report.need = memory.as_ref().map(Need::of);
         let total = report.need.map(|need| need.total_bytes);
         if total.zip(report.available_bytes).is_none_or(|(total, free)| total > free) {

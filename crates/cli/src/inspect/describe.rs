@@ -115,6 +115,7 @@ fn of_loaded(program: &Program) -> ProgramOverview {
         (name.clone(), value)
     });
     ProgramOverview {
+        backend: Some(program.backend().0),
         methods: methods.collect(),
         metadata: metadata.collect(),
         weights: weights.collect(),

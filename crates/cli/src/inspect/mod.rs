@@ -38,6 +38,9 @@ pub(crate) struct Overview {
 pub(crate) struct ProgramOverview {
     /// Why it cannot be run here, if it cannot.
     pub(crate) problem: Option<String>,
+    /// The backend that has loaded it.
+    #[serde(skip)]
+    pub(crate) backend: Option<&'static str>,
     pub(crate) methods: Vec<Method>,
     pub(crate) metadata: IndexMap<String, serde_json::Value>,
     pub(crate) weights: Vec<Weights>,

@@ -13,6 +13,9 @@ const LEAST_BINDINGS: u32 = 8;
 /// More of them are of no use.
 const MOST_BINDINGS: u32 = 32;
 
+/// Drivers that the backend's cases were run by on real devices: who runs another one names the backend.
+const TRIED_DRIVERS: [vk::DriverId; 1] = [vk::DriverId::NVIDIA_PROPRIETARY];
+
 /// The loader with an instance.
 pub(crate) struct Instance {
     // Below the instance in the order of drops: its library must outlive all that came from it.
@@ -66,6 +69,8 @@ pub(crate) struct Adapter {
     pub(crate) identity: Identity,
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    /// Whether the backend's cases were run by this driver on real devices.
+    pub(crate) is_tried: bool,
     pub(crate) driver: String,
     pub(crate) version: String,
     pub(crate) memory_bytes: u64,
@@ -249,6 +254,7 @@ impl Instance {
         let text = |bytes: &[std::ffi::c_char]| {
             unsafe { CStr::from_ptr(bytes.as_ptr()) }.to_string_lossy().into_owned()
         };
+        let is_tried = TRIED_DRIVERS.contains(&driver.driver_id);
         let driver_text = [text(&driver.driver_name), text(&driver.driver_info)];
         let driver =
             driver_text.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join(" ");
@@ -271,6 +277,7 @@ impl Instance {
                 vk::PhysicalDeviceType::CPU => Kind::Cpu,
                 _ => Kind::Other,
             },
+            is_tried,
             driver: if driver.is_empty() { format!("driver {}", plain.driver_version) } else { driver },
             version: version_text(version),
             memory_bytes,

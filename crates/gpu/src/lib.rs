@@ -19,7 +19,8 @@ pub use dispatch::{
 };
 pub use features::Features;
 pub use kernel::{
-    Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Tiled, Token, Turn,
+    Conv, Cooperative, Decode, Delta, Gemm, Gemv, Greatest, Kernel, Merge, Norm, Packed, Right, Tiled, Token,
+    Turn,
 };
 pub use spirv::{SpirvError, spirv};
 pub use steps::{Planned, StepNode};

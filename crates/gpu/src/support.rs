@@ -1,8 +1,8 @@
 //! Which ops have kernels: said of every node when a program is loaded, so that what has none runs elsewhere.
 
 use crate::features::Features;
-use crate::kernel::{MOST_FEATURES, MOST_ORDERED};
-use crate::lower::axis_of;
+use crate::kernel::{MOST_FEATURES, MOST_KEY_FEATURES};
+use crate::lower::Convolution;
 use pteron_ir::op::IndexArg;
 use pteron_ir::{Op, OpKind, Ssa, TensorType, Type, TypeSource, ValueId};
 use pteron_tensor::DType;
@@ -10,6 +10,9 @@ use pteron_tensor::quant::{Mode, Scheme};
 
 /// The most axes of a tensor in a kernel.
 const MOST_AXES: usize = 8;
+
+/// Decimals of integers from which on powers of ten fit 64 bits.
+const LEAST_DECIMALS: i32 = -18;
 
 /// Whether an op folds axes to one element.
 pub(crate) fn is_reduction(kind: OpKind) -> bool {
@@ -59,14 +62,17 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
     if deep {
         return Err("a tensor has more axes than its kernels know");
     }
+    let is_narrow = |value: ValueId| tensor(value).is_some_and(|ty| ty.dtype.size() < 8);
     let by_index = matches!(
         op,
         Op::Take { .. }
             | Op::TakeAlongAxis { .. }
             | Op::Gather { .. }
             | Op::IndexCopy { .. }
+            | Op::GatherMm { .. }
+            | Op::GatherQmm { .. }
             | Op::ItemInt { .. }
-    );
+    ) || matches!(op, Op::ScatterAdd { x, updates, .. } if is_narrow(*x) && is_narrow(*updates));
     if wide && !features.int64 && !by_index && !is_view(op) {
         return Err("the device has no integers of 64 bits");
     }
@@ -75,33 +81,40 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
         Op::Noop {} | Op::ItemInt { .. } | Op::SymSize { .. } => Ok(()),
         Op::AddInt { .. } | Op::SubtractInt { .. } | Op::MultiplyInt { .. } => Ok(()),
         Op::FloorDivideInt { .. } | Op::ModInt { .. } => Ok(()),
-        // Far from zero, where integers go, no device's sine has a digit that is right.
-        Op::Sin { x } | Op::Cos { x } if !float(*x) => Err("it has no kernel for integers"),
         _ if is_view(op) || is_elementwise(op.kind()) || is_reduction(op.kind()) => Ok(()),
-        Op::Round { x, decimals } if *decimals == 0 || !float(*x) && *decimals > 0 => Ok(()),
-        // Of floats it is PyTorch's, which goes by way of an exact remainder.
-        Op::FloorDivide { a, b } if [a, b].iter().all(|&&x| tensor(x).is_some_and(is_index)) => Ok(()),
-        Op::Power { a, b } if float(*a) && float(*b) => Ok(()),
+        Op::Round { x, decimals } if float(*x) || *decimals >= LEAST_DECIMALS => Ok(()),
+        Op::Round { .. } => Err("it has no kernel for so large a unit"),
         Op::Full { .. } | Op::FullLike { .. } | Op::ARange { .. } => Ok(()),
         Op::Tri { .. } | Op::Tril { .. } | Op::Triu { .. } => Ok(()),
         Op::Concatenate { .. } | Op::Stack { .. } | Op::Tile { .. } | Op::Repeat { .. } => Ok(()),
         Op::AsStrided { .. } | Op::SliceUpdate { .. } => Ok(()),
-        Op::Pad { mode, .. } if mode == "constant" => Ok(()),
+        Op::Pad { .. } | Op::Roll { .. } | Op::Cumsum { .. } | Op::Median { .. } => Ok(()),
+        Op::ScatterAdd { indices, .. } if tensor(*indices).is_some_and(is_index) => Ok(()),
+        Op::RandomBits { seed: Some(_), .. } => Ok(()),
+        Op::RandomBits { seed: None, .. } => Err("the session's generator is on the host"),
+        Op::MetalKernel { name, inputs, .. } if name == "gated_delta_step" => {
+            let features = inputs.first().and_then(|&keys| tensor(keys)?.shape.last()?.as_known());
+            match features.is_some_and(|features| features <= MOST_KEY_FEATURES as i64) {
+                true => Ok(()),
+                false => Err("heads of this size have no kernel"),
+            }
+        }
+        Op::MetalKernel { .. } => Err("this known kernel is the host's alone"),
+        _ if Convolution::of(op).is_some_and(|what| what.fits()) => Ok(()),
+        _ if Convolution::of(op).is_some() => Err("its border is larger than its kernels count"),
         Op::Take { index: IndexArg::Tensor(index), .. } if tensor(*index).is_some_and(is_index) => Ok(()),
         Op::Take { index: IndexArg::Literal(_) | IndexArg::Value(_), .. } => Ok(()),
         Op::TakeAlongAxis { indices, .. } if tensor(*indices).is_some_and(is_index) => Ok(()),
         Op::IndexCopy { indices, .. } if tensor(*indices).is_some_and(is_index) => Ok(()),
-        Op::Gather { indices, .. } if indices.len() <= 2 && !indices.is_empty() => {
+        // Parameters, the result, what is picked from, and what tells of indices outside their axes are seen too.
+        Op::Gather { indices, .. } if indices.len() + 4 <= features.max_bindings as usize => {
             match indices.iter().all(|&index| tensor(index).is_some_and(is_index)) {
                 true => Ok(()),
                 false => Err("indices of this dtype have no kernel"),
             }
         }
-        Op::Softmax { x, .. } | Op::RMSNorm { x, .. } | Op::LayerNorm { x, .. } | Op::Rope { x, .. }
-            if float(*x) =>
-        {
-            Ok(())
-        }
+        Op::Softmax { .. } => Ok(()),
+        Op::RMSNorm { x, .. } | Op::LayerNorm { x, .. } | Op::Rope { x, .. } if float(*x) => Ok(()),
         Op::Addmm { .. } => Ok(()),
         Op::QuantizedMatmul { w, scales, biases, group_size, bits, mode, .. } => {
             let flat = tensor(*w).is_some_and(|ty| ty.shape.len() == 2);
@@ -110,38 +123,28 @@ pub fn supports(op: &Op<Ssa>, types: &dyn TypeSource, features: &Features) -> Re
                 false => Err("this form of quantised weights has no kernel"),
             }
         }
-        Op::GatherQmm {
-            w, scales, biases, group_size, bits, mode, lhs_indices: None, rhs_indices, ..
-        } => {
-            let fits = match rhs_indices {
-                Some(picks) => tensor(*picks).is_some_and(is_index),
-                None => tensor(*w).is_some_and(|ty| ty.shape.len() == 2),
-            };
+        Op::GatherQmm { w, scales, biases, group_size, bits, mode, lhs_indices, rhs_indices, .. } => {
+            let are_indices =
+                |picks: Option<ValueId>| picks.is_none_or(|picks| tensor(picks).is_some_and(is_index));
+            let flat = tensor(*w).is_some_and(|ty| ty.shape.len() == 2);
+            let fits =
+                are_indices(*lhs_indices) && are_indices(*rhs_indices) && (flat || rhs_indices.is_some());
             match fits && is_packed(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) {
                 true => Ok(()),
                 false => Err("this form of quantised weights has no kernel"),
             }
         }
-        Op::GatherMm { lhs_indices: None, rhs_indices, .. }
-            if rhs_indices.is_none_or(|picks| tensor(picks).is_some_and(is_index)) =>
+        Op::GatherMm { lhs_indices, rhs_indices, .. }
+            if [lhs_indices, rhs_indices]
+                .into_iter()
+                .flatten()
+                .all(|&picks| tensor(picks).is_some_and(is_index)) =>
         {
             Ok(())
         }
-        Op::GatherQmm { .. } | Op::GatherMm { .. } => Err("rows that indices pick have no kernel"),
-        Op::Argsort { x, axis }
-        | Op::Sort { x, axis }
-        | Op::ArgPartition { x, axis, .. }
-        | Op::Partition { x, axis, .. } => {
-            let size = tensor(*x).and_then(|ty| match ty.shape.len() {
-                0 => Some(1),
-                rank => ty.shape.get(axis_of(*axis, rank))?.as_known(),
-            });
-            match size.is_some_and(|size| size <= MOST_ORDERED as i64) {
-                true => Ok(()),
-                false => Err("rows of this length are put in order elsewhere"),
-            }
-        }
-        Op::Dequantize { scales, biases, group_size, bits, mode, global_scale: None, .. }
+        Op::GatherMm { .. } => Err("rows that indices pick have no kernel"),
+        Op::Argsort { .. } | Op::Sort { .. } | Op::ArgPartition { .. } | Op::Partition { .. } => Ok(()),
+        Op::Dequantize { scales, biases, group_size, bits, mode, .. }
             if is_packed(tensor(*scales), biases.and_then(tensor), *group_size, *bits, mode) =>
         {
             Ok(())
@@ -242,6 +245,14 @@ fn is_elementwise(kind: OpKind) -> bool {
             | OpKind::Reciprocal
             | OpKind::Sin
             | OpKind::Cos
+            | OpKind::Tan
+            | OpKind::Arcsin
+            | OpKind::Arccos
+            | OpKind::Arctan
+            | OpKind::Atan2
+            | OpKind::Remainder
+            | OpKind::FloorDivide
+            | OpKind::Power
             | OpKind::Sinh
             | OpKind::Cosh
             | OpKind::Arcsinh

@@ -13,8 +13,10 @@ use pteron_tensor::{DType, Scalar};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod along;
 mod attend;
 mod compute;
+mod elementwise;
 mod finish;
 mod products;
 mod replay;
@@ -484,6 +486,19 @@ impl<'a> Walk<'a> {
             let Ok(layer) = usize::try_from(layer) else { return invalid("the layer is negative") };
             let written = Written { span, layer, position: start, length, heads, features, dtype: k.dtype };
             return Ok(Some(Pause::Admit(written)));
+        }
+        if let Op::MetalKernel { inputs, .. } = &node.op
+            && let Some(&steps) = inputs.last()
+            && self.first_of(steps).is_none()
+        {
+            let view = self.tensor(steps)?;
+            if view.layout.len() != 1 {
+                return invalid(format!("{} elements where one is needed", view.layout.len()));
+            }
+            // Read, then asked for again.
+            self.next -= 1;
+            self.waiting = Some(Waiting::First(steps));
+            return Ok(Some(Pause::Read(view)));
         }
         self.compute(node, in_place, scratch)?;
         Ok(None)

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers fail their test, and say which judge was not there
 
 use pteron_gpu::{
-    Cooperative, Decode, Gemm, Gemv, Greatest, Kernel, Norm, Packed, Right, Tiled, Token, Turn, spirv,
+    Conv, Cooperative, Decode, Delta, Gemm, Gemv, Greatest, Kernel, Merge, Norm, Packed, Right, Tiled, Token,
+    Turn, spirv,
 };
 use pteron_ir::OpKind;
 use pteron_tensor::DType;
@@ -46,20 +47,47 @@ fn maps() -> Vec<Kernel> {
         OpKind::Arccosh,
         OpKind::Arctanh,
         OpKind::Round,
+        OpKind::Tan,
+        OpKind::Arcsin,
+        OpKind::Arccos,
+        OpKind::Arctan,
     ];
-    let binary =
-        [OpKind::Add, OpKind::Maximum, OpKind::Less, OpKind::Power, OpKind::Divide, OpKind::LogAddExp];
+    let binary = [
+        OpKind::Add,
+        OpKind::Maximum,
+        OpKind::Less,
+        OpKind::Power,
+        OpKind::Divide,
+        OpKind::LogAddExp,
+        OpKind::Atan2,
+        OpKind::Remainder,
+        OpKind::FloorDivide,
+    ];
+    let rounded = |form, dtype| Kernel::Map {
+        kind: OpKind::Round,
+        form,
+        inputs: vec![dtype],
+        work: dtype,
+        out: dtype,
+        rank: 1,
+    };
     let mut kernels = Vec::new();
     for dtype in FLOATS {
         kernels.extend(unary.map(|kind| map(kind, &[dtype], dtype, dtype, 0)));
         kernels.extend(binary.map(|kind| map(kind, &[dtype, DType::F32], dtype, dtype, 3)));
+        kernels.extend([1, 2].map(|form| rounded(form, dtype)));
+    }
+    for dtype in INTS.into_iter().chain([DType::U64, DType::I32, DType::U32]) {
+        for kind in [OpKind::FloorDivide, OpKind::Remainder, OpKind::Power] {
+            kernels.push(map(kind, &[dtype, dtype], dtype, dtype, 1));
+        }
+        if dtype != DType::Bool {
+            kernels.push(rounded(2, dtype));
+        }
     }
     for from in FLOATS.into_iter().chain(INTS) {
         for to in FLOATS.into_iter().chain(INTS) {
             kernels.push(map(OpKind::AsType, &[from], from, to, 2));
-        }
-        if from != DType::Bool && !from.is_float() {
-            kernels.push(map(OpKind::FloorDivide, &[from, from], from, from, 1));
         }
         kernels.push(map(OpKind::Where, &[DType::Bool, from, from], from, from, 2));
         kernels.push(map(OpKind::Full, &[], from, from, 0));
@@ -123,6 +151,50 @@ fn gemvs(dtype: DType, subgroups: bool) -> Vec<Kernel> {
         .map(|gemv| Gemv { int8: true, ..gemv.clone() })
         .collect();
     gemvs.into_iter().chain(by_bytes).map(Kernel::Gemv).collect()
+}
+
+fn convolutions() -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for input in FLOATS {
+        for (weight, out) in [(input, input), (DType::F32, DType::F32)] {
+            for axes in 1..=3 {
+                for transposed in [false, true] {
+                    for tile in [None, Some(32), Some(64)] {
+                        kernels.push(Kernel::Conv(Conv { input, weight, out, axes, transposed, tile }));
+                    }
+                }
+            }
+        }
+    }
+    kernels
+}
+
+fn along() -> Vec<Kernel> {
+    let mut kernels = vec![Kernel::Random];
+    for input in FLOATS.into_iter().chain(INTS) {
+        let out = match input {
+            _ if input.size() >= 4 => input,
+            _ if input.is_float() => DType::F32,
+            DType::I16 => DType::I32,
+            _ => DType::U32,
+        };
+        for (inclusive, alone) in [(true, false), (false, true), (true, true), (false, false)] {
+            kernels.push(Kernel::Running { input, out, inclusive, alone, rank: 2 });
+        }
+        for merge in [Merge::First, Merge::Within, Merge::Across] {
+            kernels.push(Kernel::Bitonic { input, merge, rank: 1 });
+        }
+        for indices in [DType::I64, DType::U8] {
+            kernels.push(Kernel::Scatter { out, updates: input, indices, rank: 2 });
+        }
+        if input.is_float() {
+            for key_features in [32, 128, 512] {
+                let inputs = [input, input, input, DType::F32, input, DType::F32];
+                kernels.push(Kernel::Delta(Delta { inputs, key_features }));
+            }
+        }
+    }
+    kernels
 }
 
 fn others() -> Vec<Kernel> {
@@ -249,7 +321,7 @@ fn judged(words: &[u32], needs_matrices: bool) -> Option<Result<(), String>> {
 fn every_kernel_is_valid_spirv() {
     let mut faults = Vec::new();
     let mut unjudged = 0;
-    for kernel in maps().into_iter().chain(others()) {
+    for kernel in maps().into_iter().chain(convolutions()).chain(along()).chain(others()) {
         match spirv(&kernel.wgsl()) {
             Err(error) => faults.push(format!("{kernel:?}: {error}\n{}", kernel.wgsl())),
             Ok(words) => match judged(&words, matches!(kernel, Kernel::Cooperative(_))) {

@@ -12,6 +12,7 @@ use pteron_format::Limits;
 use pteron_gpu::{Features, Given, MOST_SPANS, Planned};
 use pteron_ir::{Graph, LaneRows, lane_rows};
 use pteron_passes::fuse::fuse;
+use pteron_passes::layouts;
 use pteron_plan::PlanError;
 use pteron_runtime::backend::{
     Call, DelegateGraph, GraphId, LoadOptions, Loaded, MemoryReport, Part, Precision, ProgramGraphs,
@@ -105,6 +106,8 @@ impl LoadedVulkan {
         }
         let fused = graphs.graphs.iter().map(|graph| {
             let mut fused = graph.module.main.clone();
+            // Before products are found: transposes are among what they read.
+            layouts::sink(&mut fused);
             let made = fuse(&mut fused);
             tracing::debug!(method = graph.method, delegate = graph.delegate, ?made, "ops fused");
             Arc::new(fused)

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 
+mod along;
 mod attends;
+mod convolutions;
+mod delta;
 mod device;
 #[path = "../../runtime/tests/differential/mod.rs"]
 mod differential;
 mod experts;
+mod functions;
 mod kept;
 mod order;
 mod packed;
@@ -16,11 +20,12 @@ use packed::{agrees, devices, operands, tensor};
 use pteron_gpu::Features;
 use pteron_ir::{Op, ValueId, parse_graph};
 use pteron_runtime::WithFallback;
-use pteron_runtime::backend::Backend;
+use pteron_runtime::backend::{Backend, Lack, Support};
 use pteron_runtime::reference::cast;
 use pteron_runtime::registry::Registry;
 use pteron_tensor::{DType, HostTensor};
 use pteron_vulkan::VulkanOptions;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Lists of ops; a kernel takes a software device milliseconds to compile.
@@ -44,6 +49,38 @@ fn backend(vulkan: Option<Arc<dyn Backend>>) -> Option<WithFallback> {
     let own = registry.resolve(Some("vulkan")).unwrap();
     let other = registry.resolve(Some("reference")).unwrap();
     Some(WithFallback::new(own, other))
+}
+
+/// The rows of the page's table of ops that have no kernels: ops and why.
+fn rows_of_the_page() -> BTreeSet<(String, String)> {
+    let page = include_str!("../../../docs/gpu.md");
+    let table = page.split("| op | why it runs on `cpu` |").nth(1).unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().replace('`', "")));
+    cells.map(|mut cells| (cells.next().unwrap(), cells.next().unwrap())).collect()
+}
+
+/// Random ops of typical types, whatever their rules let them be: those without a kernel are the ones that the page names, for the reasons
+/// that it gives.
+#[test]
+fn every_op_has_kernels_but_those_that_the_page_names() {
+    let Some(backend) = device::open() else { return };
+    let named = rows_of_the_page();
+    let (mut found, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for seed in 0..4000 {
+        differential::each_op(&bytes(seed, 512), |op, types| {
+            kinds.insert(op.spec().text);
+            if let Support::No(Lack::Other(reason)) = backend.supports(op, types) {
+                found.insert((op.spec().text.to_owned(), reason));
+            }
+        });
+    }
+    let unnamed: Vec<_> = found.difference(&named).collect();
+    assert!(unnamed.is_empty(), "not in docs/gpu.md: {unnamed:#?}");
+    // Those that random ops never are stand for themselves.
+    let unseen: Vec<_> = named.difference(&found).filter(|(op, _)| kinds.contains(op.as_str())).collect();
+    assert!(unseen.is_empty(), "in docs/gpu.md, and never met: {unseen:#?}");
+    assert!(kinds.len() > 110, "{} kinds of ops", kinds.len());
 }
 
 #[track_caller]

@@ -54,7 +54,7 @@ fn moved(size: u32, to: &str, from: &str) -> String {
 }
 
 /// Parameters: elements, first word of the result, the number of the dispatch, by index tensor the size of its axis, how many
-/// positions there are to begin at and the axis' stride; then sizes, and first element and strides of what is picked from and
+/// positions there are to begin at, the axis' stride and what is added to negative indices; then sizes, and first element and strides of what is picked from and
 /// of each index tensor.
 pub(super) fn pick(dtype: DType, indices: &[DType], rank: u32) -> String {
     // Moved as bits: no element is converted.
@@ -74,20 +74,20 @@ pub(super) fn pick(dtype: DType, indices: &[DType], rank: u32) -> String {
     source.writes_parts("faults");
     let mut operands = vec!["a"];
     operands.extend(names.iter().map(String::as_str));
-    let first = 3 + 3 * indices.len() as u32;
+    let first = 3 + 4 * indices.len() as u32;
     let lane = super::source::Lane::of(bits);
     let mut element = format!("fn element(e: u32) -> {} {{\n", lane.wgsl());
     element.push_str(&locate("e", rank, first, &operands));
     element.push_str("var source_at = a_in;\n");
     for (number, name) in names.iter().enumerate() {
-        let own = 3 + 3 * number as u32;
+        let own = 3 + 4 * number as u32;
         let _ = writeln!(
             element,
             "{{ let given = index_{name}({name}_at);\nvar index = given;\n\
-             if index < 0i {{ index += {size}; }}\n\
+             if index < 0i {{ index += {behind}; }}\n\
              if index < 0i || index >= {starts} {{ {fault} return {zero}; }}\n\
              source_at += index * {stride}; }}",
-            size = signed(own),
+            behind = signed(own + 3),
             starts = signed(own + 1),
             fault = fault(&param(2), &param(own)),
             zero = lane.literal(0),

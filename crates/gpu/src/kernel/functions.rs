@@ -217,6 +217,56 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
   return select(r, -r, x < 0.0);
 }",
     ),
+    // The upper half of a product.
+    (
+        "high_product",
+        "fn high_product(a: u32, b: u32) -> u32 {
+  let low = (a & 65535u) * (b & 65535u);
+  let one = (a >> 16u) * (b & 65535u) + (low >> 16u);
+  let other = (a & 65535u) * (b >> 16u) + (one & 65535u);
+  return (a >> 16u) * (b >> 16u) + (one >> 16u) + (other >> 16u);
+}",
+    ),
+    // What is left of `m * 2^(exponent - 32)` radians when whole turns are taken off, in parts of 2^32 of one: the product with those
+    // 64 bits of 1 / (2 pi) that do not give whole turns.
+    (
+        "turn_of",
+        "fn turn_of(m: u32, exponent: u32) -> u32 {
+  var bits = array<u32, 8>(0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau);
+  let word = min(exponent >> 5u, 5u);
+  let shift = exponent & 31u;
+  let high = select(bits[word], (bits[word] << shift) | (bits[word + 1u] >> ((32u - shift) & 31u)), shift > 0u);
+  let low = select(bits[word + 1u], (bits[word + 1u] << shift) | (bits[word + 2u] >> ((32u - shift) & 31u)), shift > 0u);
+  return m * high + high_product(m, low);
+}",
+    ),
+    // Sine and cosine of a number of at most an eighth of a turn.
+    (
+        "sin_cos_small",
+        "fn sin_cos_small(r: f32) -> vec2<f32> {
+  let z = r * r;
+  let s = r + r * z * (-1.6666654611e-1 + z * (8.3321608736e-3 - z * 1.9515295891e-4));
+  let c = 1.0 - 0.5 * z + z * z * (4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5));
+  return vec2<f32>(s, c);
+}",
+    ),
+    (
+        "sin_cos_quarter",
+        "fn sin_cos_quarter(r: f32, quarter: i32) -> vec2<f32> {
+  let found = sin_cos_small(r);
+  let q = quarter & 3i;
+  let swapped = select(found, found.yx, (q & 1i) == 1i);
+  return vec2<f32>(select(swapped.x, -swapped.x, q >= 2i), select(swapped.y, -swapped.y, q == 1i || q == 2i));
+}",
+    ),
+    (
+        "sin_cos_turn",
+        "fn sin_cos_turn(turn: u32, negative: bool) -> vec2<f32> {
+  let quarter = (turn + 0x20000000u) >> 30u;
+  let found = sin_cos_quarter(f32(bitcast<i32>(turn - (quarter << 30u))) * 1.462918079267159e-9, i32(quarter));
+  return vec2<f32>(select(found.x, -found.x, negative), found.y);
+}",
+    ),
     // Sine and cosine: the quadrant is taken off in three parts, so that positions far out keep their digits.
     (
         "sin_cos",
@@ -224,12 +274,226 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
   if !(abs(x) < 200000.0) { return vec2<f32>(sin(x), cos(x)); }
   let n = round(x * 0.6366197723675814);
   let r = ((x - n * 1.5703125) - n * 4.837512969970703125e-4) - n * 7.54978995489188216e-8;
-  let z = r * r;
-  let s = r + r * z * (-1.6666654611e-1 + z * (8.3321608736e-3 - z * 1.9515295891e-4));
-  let c = 1.0 - 0.5 * z + z * z * (4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5));
-  let q = i32(n) & 3i;
-  let swapped = select(vec2<f32>(s, c), vec2<f32>(c, s), (q & 1i) == 1i);
-  return vec2<f32>(select(swapped.x, -swapped.x, q >= 2i), select(swapped.y, -swapped.y, q == 1i || q == 2i));
+  return sin_cos_quarter(r, i32(n));
+}",
+    ),
+    // The same of any number.
+    (
+        "sin_cos_f32",
+        "fn sin_cos_f32(x: f32) -> vec2<f32> {
+  let size = bitcast<u32>(x) & 0x7fffffffu;
+  if size >= 0x7f800000u { return vec2<f32>(not_a_number()); }
+  if size < 0x48000000u { return sin_cos(x); }
+  return sin_cos_turn(turn_of((size & 0x7fffffu) | 0x800000u, (size >> 23u) - 118u), x < 0.0);
+}",
+    ),
+    ("tangent", "fn tangent(found: vec2<f32>) -> f32 { return found.x / found.y; }"),
+    (
+        "atan_f32",
+        "fn atan_f32(x: f32) -> f32 {
+  let size = abs(x);
+  var rest = size;
+  var angle = 0.0;
+  if size > 2.414213562373095 { angle = 1.5707963267948966; rest = -1.0 / size; }
+  else if size > 0.4142135623730950 { angle = 0.7853981633974483; rest = (size - 1.0) / (size + 1.0); }
+  let z = rest * rest;
+  let r = angle + (rest + rest * z * (-3.33329491539e-1 + z * (1.99777106478e-1 + z * (-1.38776856032e-1 + z * 8.05374449538e-2))));
+  return select(r, -r, x < 0.0);
+}",
+    ),
+    // Of a number whose square is `z`, at most a half.
+    (
+        "asin_small",
+        "fn asin_small(x: f32, z: f32) -> f32 {
+  return x + x * z * (1.6666752422e-1 + z * (7.4953002686e-2 + z * (4.5470025998e-2 + z * (2.4181311049e-2 + z * 4.2163199048e-2))));
+}",
+    ),
+    (
+        "asin_f32",
+        "fn asin_f32(x: f32) -> f32 {
+  let size = abs(x);
+  if !(size <= 1.0) { return not_a_number(); }
+  var r = asin_small(size, size * size);
+  if size > 0.5 { let z = 0.5 * (1.0 - size); r = 1.5707963267948966 - 2.0 * asin_small(sqrt(z), z); }
+  return select(r, -r, x < 0.0);
+}",
+    ),
+    (
+        "acos_f32",
+        "fn acos_f32(x: f32) -> f32 {
+  let size = abs(x);
+  if !(size <= 1.0) { return not_a_number(); }
+  if size <= 0.5 { return 1.5707963267948966 - asin_small(x, x * x); }
+  let z = 0.5 * (1.0 - size);
+  let r = 2.0 * asin_small(sqrt(z), z);
+  return select(r, 3.141592653589793 - r, x < 0.0);
+}",
+    ),
+    (
+        "with_sign",
+        "fn with_sign(size: f32, sign: f32) -> f32 {
+  return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(sign) & 0x80000000u));
+}",
+    ),
+    (
+        "atan2_f32",
+        "fn atan2_f32(y: f32, x: f32) -> f32 {
+  if is_nan(y) || is_nan(x) { return not_a_number(); }
+  let up = abs(y);
+  let along = abs(x);
+  var r = 0.0;
+  if is_infinite(y) && is_infinite(x) { r = 0.7853981633974483; }
+  else if up > along { r = 1.5707963267948966 - atan_f32(along / up); }
+  else if along > 0.0 { r = atan_f32(up / along); }
+  if (bitcast<u32>(x) >> 31u) == 1u { r = 3.141592653589793 - r; }
+  return with_sign(r, y);
+}",
+    ),
+    // What is left of a division, exactly: of integers, eight bits at a time. Devices may take small floats for zeros.
+    (
+        "rest_f32",
+        "fn rest_f32(a: f32, b: f32) -> f32 {
+  let one = bitcast<u32>(a) & 0x7fffffffu;
+  let other = bitcast<u32>(b) & 0x7fffffffu;
+  if one >= 0x7f800000u || other > 0x7f800000u || other == 0u { return not_a_number(); }
+  if one < other { return a; }
+  let low = max(other >> 23u, 1u);
+  var apart = max(one >> 23u, 1u) - low;
+  let divisor = (other & 0x7fffffu) | select(0u, 0x800000u, other >= 0x800000u);
+  var rest = ((one & 0x7fffffu) | select(0u, 0x800000u, one >= 0x800000u)) % divisor;
+  for (; apart >= 8u; apart -= 8u) { rest = (rest << 8u) % divisor; }
+  rest = (rest << apart) % divisor;
+  let shift = countLeadingZeros(rest) - 8u;
+  var bits = rest << ((low - 1u) & 31u);
+  if shift < low { bits = ((low - shift) << 23u) | ((rest << shift) & 0x7fffffu); }
+  if rest == 0u { bits = 0u; }
+  return bitcast<f32>(bits | (bitcast<u32>(a) & 0x80000000u));
+}",
+    ),
+    (
+        "remainder_f32",
+        "fn remainder_f32(a: f32, b: f32) -> f32 {
+  let rest = rest_f32(a, b);
+  return select(rest, rest + b, rest != 0.0 && (rest < 0.0) != (b < 0.0));
+}",
+    ),
+    (
+        "floor_divide_f32",
+        "fn floor_divide_f32(a: f32, b: f32) -> f32 {
+  if b == 0.0 { return a / b; }
+  let rest = rest_f32(a, b);
+  var quotient = (a - rest) / b;
+  if rest != 0.0 && (rest < 0.0) != (b < 0.0) { quotient -= 1.0; }
+  if quotient == 0.0 { return with_sign(0.0, a / b); }
+  let below = floor(quotient);
+  return select(below, below + 1.0, quotient - below > 0.5);
+}",
+    ),
+    // A quotient as it is rounded once, which devices do not promise; `b` is a power of ten.
+    (
+        "quotient_f32",
+        "fn quotient_f32(a: f32, b: f32) -> f32 {
+  let one = bitcast<u32>(a) & 0x7fffffffu;
+  let other = bitcast<u32>(b);
+  if one < 0x800000u || one >= 0x7f800000u || other >= 0x7f800000u { return a / b; }
+  var rest = (one & 0x7fffffu) | 0x800000u;
+  let divisor = (other & 0x7fffffu) | 0x800000u;
+  var exponent = i32(one >> 23u) - i32(other >> 23u) + 127i;
+  if rest < divisor { rest <<= 1u; exponent -= 1i; }
+  if exponent <= 0i { return with_sign(0.0, a); }
+  var bits = 1u;
+  rest -= divisor;
+  for (var i = 0; i < 3; i++) { rest <<= 8u; bits = (bits << 8u) | (rest / divisor); rest %= divisor; }
+  let odd = (bits & 1u) != 0u && (rest != 0u || (bits & 2u) != 0u);
+  bits = (u32(exponent) << 23u) + ((bits >> 1u) - 0x800000u) + select(0u, 1u, odd);
+  return bitcast<f32>(bits | (bitcast<u32>(a) & 0x80000000u));
+}",
+    ),
+    // To a multiple of a unit, halves to even.
+    (
+        "round_i32",
+        "fn round_i32(x: i32, unit: i32) -> i32 {
+  let below = floor_divide_i32(x, unit);
+  let rest = x - below * unit;
+  let up = rest > unit - rest || (rest == unit - rest && (below & 1i) != 0i);
+  return (below + select(0i, 1i, up)) * unit;
+}",
+    ),
+    (
+        "round_u32",
+        "fn round_u32(x: u32, unit: u32) -> u32 {
+  let below = x / unit;
+  let rest = x - below * unit;
+  let up = rest > unit - rest || (rest == unit - rest && (below & 1u) != 0u);
+  return (below + select(0u, 1u, up)) * unit;
+}",
+    ),
+    (
+        "round_i64",
+        "fn round_i64(x: i64, unit: i64) -> i64 {
+  let below = floor_divide_i64(x, unit);
+  let rest = x - below * unit;
+  let up = rest > unit - rest || (rest == unit - rest && (below & 1li) != 0li);
+  return (below + select(0li, 1li, up)) * unit;
+}",
+    ),
+    (
+        "round_u64",
+        "fn round_u64(x: u64, unit: u64) -> u64 {
+  let below = x / unit;
+  let rest = x - below * unit;
+  let up = rest > unit - rest || (rest == unit - rest && (below & 1lu) != 0lu);
+  return (below + select(0lu, 1lu, up)) * unit;
+}",
+    ),
+    (
+        "power_i32",
+        "fn power_i32(a: i32, b: i32) -> i32 {
+  if b < 0i { return 0i; }
+  var power = 1i;
+  var square = a;
+  for (var left = b; left > 0i; left = left >> 1u) {
+    if (left & 1i) != 0i { power *= square; }
+    square *= square;
+  }
+  return power;
+}",
+    ),
+    (
+        "power_u32",
+        "fn power_u32(a: u32, b: u32) -> u32 {
+  var power = 1u;
+  var square = a;
+  for (var left = b; left > 0u; left = left >> 1u) {
+    if (left & 1u) != 0u { power *= square; }
+    square *= square;
+  }
+  return power;
+}",
+    ),
+    (
+        "power_i64",
+        "fn power_i64(a: i64, b: i64) -> i64 {
+  if b < 0li { return 0li; }
+  var power = 1li;
+  var square = a;
+  for (var left = b; left > 0li; left = left >> 1u) {
+    if (left & 1li) != 0li { power *= square; }
+    square *= square;
+  }
+  return power;
+}",
+    ),
+    (
+        "power_u64",
+        "fn power_u64(a: u64, b: u64) -> u64 {
+  var power = 1lu;
+  var square = a;
+  for (var left = b; left > 0lu; left = left >> 1u) {
+    if (left & 1lu) != 0lu { power *= square; }
+    square *= square;
+  }
+  return power;
 }",
     ),
     (
@@ -256,21 +520,18 @@ pub(super) const FUNCTIONS: &[(&str, &str)] = &[
   if is_nan(a) || is_nan(b) { return not_a_number(); }
   let whole = b == floor(b);
   let odd = whole && abs(b) < 16777216.0 && (i32(b) & 1i) != 0i;
+  if a == 0.0 {
+    let size = select(0.0, infinity(), b < 0.0);
+    return select(size, with_sign(size, a), odd);
+  }
   if a < 0.0 && !whole && !is_infinite(a) { return not_a_number(); }
   if abs(b) <= 4.0 && whole {
     var power = 1.0;
     for (var i = 0; i < i32(abs(b)); i++) { power *= a; }
     return select(power, 1.0 / power, b < 0.0);
   }
-  let size = pow(abs(a), b);
+  let size = select(pow(abs(a), b), 1.0, abs(a) == 1.0);
   return select(size, -size, odd && a < 0.0);
-}",
-    ),
-    (
-        "rest_f32",
-        "fn rest_f32(a: f32, b: f32) -> f32 {
-  let rest = a - b * trunc(a / b);
-  return rest;
 }",
     ),
 ];

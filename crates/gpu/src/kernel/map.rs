@@ -132,6 +132,14 @@ fn expression(kind: OpKind, form: u8, lane: Lane) -> String {
         OpKind::Floor => "floor(a)",
         OpKind::Ceil => "ceil(a)",
         OpKind::Trunc => "trunc(a)",
+        // To a multiple of a power of ten, or by a power of ten more.
+        OpKind::Round if float && form == 1 => {
+            return format!("quotient_f32(round(a * {0}), {0})", number(lane));
+        }
+        OpKind::Round if float && form == 2 => {
+            return format!("(round(quotient_f32(a, {0})) * {0})", number(lane));
+        }
+        OpKind::Round if form == 2 => return format!("round_{}(a, {})", lane.wgsl(), number(lane)),
         OpKind::Round => "round(a)",
         OpKind::Gelu if form == 1 => {
             "0.5 * a * (1.0 + tanh_f32(0.7978845608028654 * (a + 0.044715 * a * a * a)))"
@@ -150,8 +158,13 @@ fn expression(kind: OpKind, form: u8, lane: Lane) -> String {
         OpKind::Sqrt => "sqrt(a)",
         OpKind::Rsqrt => "1.0 / sqrt(a)",
         OpKind::Reciprocal => "1.0 / a",
-        OpKind::Sin => "sin_cos(a).x",
-        OpKind::Cos => "sin_cos(a).y",
+        OpKind::Sin => "sin_cos_f32(a).x",
+        OpKind::Cos => "sin_cos_f32(a).y",
+        OpKind::Tan => "tangent(sin_cos_f32(a))",
+        OpKind::Arcsin => "asin_f32(a)",
+        OpKind::Arccos => "acos_f32(a)",
+        OpKind::Arctan => "atan_f32(a)",
+        OpKind::Atan2 => "atan2_f32(a, b)",
         OpKind::Sinh => "sinh_f32(a)",
         OpKind::Cosh => "cosh_f32(a)",
         OpKind::Arcsinh => "asinh_f32(a)",
@@ -173,7 +186,16 @@ fn expression(kind: OpKind, form: u8, lane: Lane) -> String {
         OpKind::Subtract => "a - b",
         OpKind::Multiply => "a * b",
         OpKind::Divide => "a / b",
-        OpKind::Power => "pow_f32(a, b)",
+        OpKind::Power if lane == Lane::Bool => "a || !b",
+        OpKind::FloorDivide if lane == Lane::Bool => "a && b",
+        OpKind::Remainder if lane == Lane::Bool => "a && !b",
+        OpKind::Power if float => "pow_f32(a, b)",
+        OpKind::Power => return format!("power_{}(a, b)", lane.wgsl()),
+        OpKind::Remainder if float => "remainder_f32(a, b)",
+        OpKind::Remainder if matches!(lane, Lane::U32 | Lane::U64) => {
+            return format!("select(a % max(b, {}), a, b == {zero})", lane.literal(1));
+        }
+        OpKind::Remainder => return format!("a - floor_divide_{}(a, b) * b", lane.wgsl()),
         OpKind::LogAddExp => "log_add_exp(a, b)",
         OpKind::FloorDivide if matches!(lane, Lane::U32 | Lane::U64) => {
             let one = lane.literal(1);

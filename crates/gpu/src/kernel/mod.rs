@@ -2,9 +2,12 @@
 //! needs it. Sizes, strides and offsets are parameters, so that one kernel serves all sizes and a recorded run all positions.
 
 mod attention;
+mod bitonic;
+mod conv;
 mod cooperative;
 mod copy;
 mod decode;
+mod delta;
 mod functions;
 mod gemm;
 mod gemv;
@@ -15,9 +18,12 @@ pub(crate) mod matvec;
 mod norm;
 mod order;
 mod packed;
+mod random;
 mod reduce;
 pub(crate) mod rope;
 mod rows;
+mod running;
+mod scatter;
 mod sorted;
 pub(crate) mod source;
 mod tiled;
@@ -25,9 +31,13 @@ mod token;
 mod turn;
 
 pub(crate) use attention::MOST_FEATURES;
+pub use bitonic::Merge;
+pub use conv::Conv;
 pub use cooperative::Cooperative;
 pub use decode::Decode;
 pub(crate) use decode::MOST_FOURS;
+pub use delta::Delta;
+pub(crate) use delta::{DELTA_ROWS, MOST_KEY_FEATURES};
 pub use gemm::Gemm;
 pub(crate) use gemm::{GEMM_STEP, GEMM_TILE};
 pub use gemv::Gemv;
@@ -95,6 +105,45 @@ pub enum Kernel {
         /// Axes of the rows' places.
         rank: u32,
     },
+    /// The same of longer rows, step by step.
+    Bitonic {
+        /// Of the elements.
+        input: DType,
+        /// Which steps.
+        merge: Merge,
+        /// Axes of the rows' places.
+        rank: u32,
+    },
+    /// Running sums.
+    Running {
+        /// Of the elements.
+        input: DType,
+        /// Of the sums, of whole words.
+        out: DType,
+        /// Whether an element is part of its own sum.
+        inclusive: bool,
+        /// Whether each thread has a row by itself.
+        alone: bool,
+        /// Axes of the rows' places.
+        rank: u32,
+    },
+    /// Updates added at indices.
+    Scatter {
+        /// Of what they are added to, of whole words.
+        out: DType,
+        /// Of the updates.
+        updates: DType,
+        /// Of the indices.
+        indices: DType,
+        /// Axes of the lines' places.
+        rank: u32,
+    },
+    /// Random bits of a key.
+    Random,
+    /// Convolutions.
+    Conv(Conv),
+    /// The gated delta rule.
+    Delta(Delta),
     /// Rows sorted by the matrix that they pick.
     Sorted {
         /// Of the picks.
@@ -253,6 +302,14 @@ impl Kernel {
                 rope::text(*dtype, *freqs, *offsets, *traditional, *rank)
             }
             Kernel::Order { input, rank } => order::text(*input, *rank),
+            Kernel::Bitonic { input, merge, rank } => bitonic::text(*input, *merge, *rank),
+            Kernel::Running { input, out, inclusive, alone, rank } => {
+                running::text(*input, *out, *inclusive, *alone, *rank)
+            }
+            Kernel::Scatter { out, updates, indices, rank } => scatter::text(*out, *updates, *indices, *rank),
+            Kernel::Random => random::text(),
+            Kernel::Conv(conv) => conv.text(),
+            Kernel::Delta(delta) => delta.text(),
             Kernel::Sorted { picks } => sorted::text(*picks),
             Kernel::Matmul { left, right, out, bias, picks, batch } => {
                 matmul::text(*left, *right, *out, *bias, *picks, *batch)

@@ -11,16 +11,21 @@ use pteron_tensor::DType;
 /// The most elements of a row.
 pub(crate) const MOST_ORDERED: usize = 1024;
 
+/// What elements are compared as, and how an `item` becomes that. Floats are compared as integers that are in the same order: a
+/// device may take small ones for zeros.
+pub(super) fn key(input: DType) -> (&'static str, &'static str) {
+    match Lane::of(input) {
+        Lane::F32 => ("i32", "float_order(item)"),
+        Lane::Bool => ("u32", "select(0u, 1u, item)"),
+        lane => (lane.wgsl(), "item"),
+    }
+}
+
 pub(super) fn text(input: DType, rank: u32) -> String {
     let mut source = Source::new();
     source.writes("out");
     source.reads("a", input);
-    // Floats are compared as integers that are in the same order: a device may take small ones for zeros.
-    let (ty, key) = match Lane::of(input) {
-        Lane::F32 => ("i32", "float_order(item)"),
-        Lane::Bool => ("u32", "select(0u, 1u, item)"),
-        lane => (lane.wgsl(), "item"),
-    };
+    let (ty, key) = key(input);
     source.push(&format!("var<workgroup> keys: array<{ty}, {MOST_ORDERED}>;"));
     source.main(&format!(
         "if group >= {rows} {{ return; }}\n{find}\

@@ -6,8 +6,18 @@ use crate::dispatch::View;
 use crate::kernel::{Kernel, per_word};
 use pteron_plan::Layout;
 
-/// An index tensor laid over the result, the size of its axis, how many positions there are to begin at, the axis' stride.
-type Index = (View, usize, usize, isize);
+/// An index tensor laid over the result.
+struct Index {
+    view: View,
+    /// Of its axis.
+    size: usize,
+    /// Positions to begin at.
+    starts: usize,
+    /// Of its axis.
+    stride: isize,
+    /// Whether negative ones count from the end.
+    wraps: bool,
+}
 
 fn pick(on: &mut Lowering, out: View, x: View, indices: &[Index]) {
     let count = out.layout.len();
@@ -15,16 +25,21 @@ fn pick(on: &mut Lowering, out: View, x: View, indices: &[Index]) {
         return;
     }
     let mut params = vec![count as u32, on.first_word(&out), on.fault()];
-    for &(_, size, starts, stride) in indices {
-        params.extend([size as u32, starts as u32, stride as i32 as u32]);
+    for &Index { size, starts, stride, wraps, .. } in indices {
+        params.extend([
+            size as u32,
+            starts as u32,
+            stride as i32 as u32,
+            if wraps { size as u32 } else { 0 },
+        ]);
     }
     let mut views = vec![x];
-    views.extend(indices.iter().map(|index| index.0));
+    views.extend(indices.iter().map(|index| index.view));
     let strides: Vec<&[isize]> = views.iter().map(|view| view.layout.strides()).collect();
     let axes = Axes::of(out.sizes(), &strides);
     let firsts: Vec<u32> = views.iter().map(|view| on.first(view)).collect();
     axes.push(&mut params, &firsts);
-    let indices = indices.iter().map(|index| index.0.dtype).collect();
+    let indices = indices.iter().map(|index| index.view.dtype).collect();
     let kernel = Kernel::Pick { dtype: out.dtype, indices, rank: axes.rank() };
     on.emit(kernel, &out, &views, true, params, groups(count.div_ceil(per_word(out.dtype) as usize)));
 }
@@ -41,7 +56,8 @@ pub(crate) fn pick_along(
         (Some(&size), Some(&stride)) => (size, stride),
         _ => (1, 0),
     };
-    pick(on, out, x.with(around), &[(indices.with(over), size, size, stride)]);
+    let index = Index { view: indices.with(over), size, starts: size, stride, wraps: true };
+    pick(on, out, x.with(around), &[index]);
 }
 
 /// Slices that begin at index tensors on some axes: the result is the indices' axes, then those of a slice.
@@ -58,10 +74,32 @@ pub(crate) fn pick_slices(on: &mut Lowering, out: View, x: View, indices: &[(Vie
             strides.resize(out.sizes().len(), 0);
             let over = Layout::from_parts(out.sizes(), &strides)?;
             let size = x.sizes()[axis];
-            Some((view.with(over), size, (size + 1).saturating_sub(slice[axis]), x.layout.strides()[axis]))
+            let (starts, stride) = ((size + 1).saturating_sub(slice[axis]), x.layout.strides()[axis]);
+            Some(Index { view: view.with(over), size, starts, stride, wraps: true })
         })
         .collect();
     pick(on, out, x.with(around), &placed);
+}
+
+/// The matrices `[rows, columns]` of a stack `[matrices, rows, columns]` that indices pick, none of which counts from the end.
+pub(crate) fn pick_matrices(on: &mut Lowering, out: View, x: View, indices: View) -> Option<()> {
+    let (&[count, rows, columns], &[step, down, along]) = (x.sizes(), x.layout.strides()) else {
+        return None;
+    };
+    let lead = indices.layout.rank();
+    let mut strides = vec![0; lead];
+    let around = [&strides[..], &[down, along]].concat();
+    strides.clear();
+    strides.extend(indices.layout.strides());
+    strides.extend([0, 0]);
+    if out.sizes() != [indices.sizes(), &[rows, columns]].concat() {
+        return None;
+    }
+    let (around, over) =
+        (Layout::from_parts(out.sizes(), &around)?, Layout::from_parts(out.sizes(), &strides)?);
+    let index = Index { view: indices.with(over), size: count, starts: count, stride: step, wraps: false };
+    pick(on, out, x.with(around), &[index]);
+    Some(())
 }
 
 /// Places the rows of `update` at indices of one axis of `target`.

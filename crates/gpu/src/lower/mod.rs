@@ -1,7 +1,10 @@
 //! Ops as dispatches. Shapes and numbers are known here: every function is given views and emits what writes its result, which
 //! lies without gaps from a word on.
 
+mod along;
 mod attention;
+mod conv;
+mod delta;
 mod elementwise;
 mod experts;
 mod index;
@@ -13,16 +16,19 @@ mod reduce;
 mod shape;
 mod token;
 
+pub(crate) use along::{random, running, scatter};
 pub(crate) use attention::{Cacheable, Ring, Turned, Turns, attend, rope, sdpa};
+pub(crate) use conv::{Convolution, convolution};
+pub(crate) use delta::delta;
 pub(crate) use elementwise::{Numbers, cast, elementwise, fill, range, triangle};
 pub(crate) use experts::{gather, gather_packed};
-pub(crate) use index::{index_copy, pick_along, pick_slices};
+pub(crate) use index::{index_copy, pick_along, pick_matrices, pick_slices};
 pub(crate) use linear::{PackedRows, addmm, dequantize, embed, quantized_matmul};
 pub(crate) use norm::{is_normed_by_words, norm};
 pub(crate) use order::order;
 pub(crate) use products::{Products, gemv};
 pub(crate) use reduce::{greatest, reduce, rows};
-pub(crate) use shape::{copy, expanded, join, pad};
+pub(crate) use shape::{copy, edges, expanded, join, pad, roll};
 pub(crate) use token::{token, turn};
 
 use crate::dispatch::{BINDING_ALIGNMENT, Dispatch, Operand, Region, View};
@@ -115,6 +121,22 @@ impl Lowering {
     pub(crate) fn row_target(&mut self, out: View, row: usize) -> View {
         let per = crate::kernel::per_word(out.dtype) as usize;
         if row.is_multiple_of(per) { out } else { self.scratch(DType::F32, out.sizes()) }
+    }
+
+    /// What is written element by element: the result itself where elements are whole words, else numbers of 32 bits that
+    /// [`Lowering::settle`] makes narrower.
+    pub(crate) fn word_target(&mut self, out: View) -> View {
+        match out.dtype {
+            _ if out.dtype.size() >= 4 => out,
+            DType::F16 | DType::BF16 => self.scratch(DType::F32, out.sizes()),
+            DType::I8 | DType::I16 => self.scratch(DType::I32, out.sizes()),
+            _ => self.scratch(DType::U32, out.sizes()),
+        }
+    }
+
+    /// Whether a kernel can see so many bytes of one region.
+    pub(crate) fn sees(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.features.max_binding
     }
 
     pub(crate) fn settle(&mut self, target: View, out: View) {

@@ -83,3 +83,55 @@ pub(crate) fn pad(on: &mut Lowering, out: View, before: &[usize], x: View, numbe
     }
     copy(on, inner, x, false);
 }
+
+/// Repeats the outermost elements of each axis so often before and behind it, axis by axis, so that corners repeat corners.
+pub(crate) fn edges(on: &mut Lowering, out: View, x: View, widths: &[[usize; 2]]) -> Option<()> {
+    let last = widths.iter().rposition(|&[before, after]| before + after > 0);
+    if x.layout.is_empty() {
+        // There is no edge to repeat.
+        return out.layout.is_empty().then_some(());
+    }
+    let Some(last) = last else {
+        copy(on, out, x, true);
+        return Some(());
+    };
+    let mut x = x;
+    for (axis, &[before, after]) in widths.iter().enumerate().take(last + 1) {
+        if before + after == 0 {
+            continue;
+        }
+        let size = *x.sizes().get(axis)?;
+        let mut sizes = x.sizes().to_vec();
+        sizes[axis] = size + before + after;
+        let to = if axis == last { out } else { on.scratch(out.dtype, &sizes) };
+        let edge = |at: usize, count: usize| {
+            let (moved, layout) = x.layout.slice(axis, SliceRange { start: at, step: 1, count: 1 })?;
+            let mut sizes = x.sizes().to_vec();
+            sizes[axis] = count;
+            Some(x.with(layout.broadcast_to(&sizes)?).moved(moved))
+        };
+        let parts = [edge(0, before)?, x, edge(size - 1, after)?];
+        let parts: Vec<View> = parts.into_iter().filter(|part| !part.layout.is_empty()).collect();
+        join(on, to, axis, &parts);
+        x = to;
+    }
+    Some(())
+}
+
+/// Shifts axes in a circle, each by what is less than its size.
+pub(crate) fn roll(on: &mut Lowering, out: View, x: View, shifts: &[(usize, usize)]) -> Option<()> {
+    let mut x = x;
+    for (number, &(axis, shift)) in shifts.iter().enumerate() {
+        let size = *x.sizes().get(axis)?;
+        let to = if number + 1 == shifts.len() { out } else { on.scratch(out.dtype, x.sizes()) };
+        let part = |start: usize, count: usize| {
+            let (moved, layout) = x.layout.slice(axis, SliceRange { start, step: 1, count })?;
+            Some(x.with(layout).moved(moved))
+        };
+        let parts = [part(size - shift, shift)?, part(0, size - shift)?];
+        let parts: Vec<View> = parts.into_iter().filter(|part| !part.layout.is_empty()).collect();
+        join(on, to, axis, &parts);
+        x = to;
+    }
+    Some(())
+}

@@ -4,13 +4,13 @@
 use super::{Walk, WalkError, invalid};
 use crate::dispatch::View;
 use crate::kernel::Packed;
-use crate::lower::{self, Numbers, PackedRows, axis_of};
-use pteron_ir::op::{FloatArg, IndexArg, IntArg};
+use crate::lower::{self, Convolution, PackedRows, axis_of};
+use pteron_ir::op::{FloatArg, IntArg};
 use pteron_ir::rules::{SliceRange, slice_range};
-use pteron_ir::{Node, Op, OpKind, Symbols, Type, ValueId, infer};
+use pteron_ir::{Node, Op, Symbols, Type, ValueId, infer};
 use pteron_plan::Layout;
 use pteron_tensor::quant::Mode;
-use pteron_tensor::{DType, Scalar, promote};
+use pteron_tensor::{DType, Scalar};
 use std::collections::BTreeSet;
 
 pub(super) fn odd<T>(layout: Option<T>) -> Result<T, WalkError> {
@@ -34,6 +34,10 @@ impl Walk<'_> {
             Op::Projections { .. } => {
                 self.turn_spans();
                 return self.projections(node, &types);
+            }
+            Op::MetalKernel { inputs, .. } => {
+                self.turn_spans();
+                return self.delta(node, inputs, &types);
             }
             Op::Noop {} => return Ok(()),
             _ => {}
@@ -312,14 +316,44 @@ impl Walk<'_> {
                 let layout = odd(Layout::from_parts(out.sizes(), &strides))?;
                 lower::expanded(&mut self.lowering, out, x.with(layout).moved(*offset as isize));
             }
-            Op::Pad { x, pad_width, constant_value, .. } => {
+            Op::Pad { x, pad_width, mode, constant_value } => {
                 let x = self.tensor(*x)?;
-                let before: Vec<usize> = pad_width
+                let widths: Vec<usize> = pad_width
                     .iter()
-                    .step_by(2)
                     .map(|width| Ok(usize::try_from(self.int(width)?).unwrap_or(0)))
                     .collect::<Result<_, WalkError>>()?;
+                if mode == "edge" {
+                    let pairs: Vec<[usize; 2]> =
+                        widths.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+                    return odd(lower::edges(&mut self.lowering, out, x, &pairs));
+                }
+                let before: Vec<usize> = widths.into_iter().step_by(2).collect();
                 lower::pad(&mut self.lowering, out, &before, x, *constant_value);
+            }
+            Op::Roll { x, shift, axes } => self.roll(out, *x, shift, axes)?,
+            Op::Cumsum { x, axis, reverse, inclusive } => {
+                let x = self.tensor(*x)?;
+                let axis = axis_of(*axis, x.layout.rank());
+                odd(lower::running(&mut self.lowering, out, x, axis, (*reverse, *inclusive)))?;
+            }
+            Op::ScatterAdd { x, indices, updates, axis } => {
+                let (x, indices, updates) =
+                    (self.tensor(*x)?, self.tensor(*indices)?, self.tensor(*updates)?);
+                let axis = axis_of(*axis, x.layout.rank());
+                odd(lower::scatter(&mut self.lowering, out, x, (indices, updates), axis))?;
+            }
+            Op::RandomBits { seed: Some(seed), .. } => {
+                let Scalar::Int(seed) = self.scalar(*seed)? else { return invalid("a seed is an integer") };
+                lower::random(&mut self.lowering, out, seed as u64);
+            }
+            Op::Median { x, axes, .. } => {
+                let x = self.tensor(*x)?;
+                self.median(out, x, axes.as_deref().unwrap_or_default())?;
+            }
+            _ if Convolution::of(op).is_some() => {
+                let what = odd(Convolution::of(op))?;
+                let operands = (self.tensor(what.x)?, self.tensor(what.w)?);
+                odd(lower::convolution(&mut self.lowering, out, operands, &what))?;
             }
             Op::Take { x, index, axis } => self.take_slices(out, *x, index, *axis)?,
             Op::TakeAlongAxis { x, indices, axis } => {
@@ -338,6 +372,15 @@ impl Walk<'_> {
                 self.order(indices, x, axis)?;
                 self.take_along(out, x, indices, axis)?;
             }
+            // Without indices, the one slice that begins at 0.
+            Op::Gather { x, indices, slice_sizes, .. } if indices.is_empty() => {
+                let mut x = self.tensor(*x)?;
+                for (axis, &size) in slice_sizes.iter().enumerate() {
+                    let range = SliceRange { start: 0, step: 1, count: size.max(0) as usize };
+                    x = x.with(odd(x.layout.slice(axis, range))?.1);
+                }
+                lower::copy(&mut self.lowering, out, x, true);
+            }
             Op::Gather { x, indices, axes, slice_sizes } => {
                 let x = self.tensor(*x)?;
                 let placed = indices
@@ -349,7 +392,12 @@ impl Walk<'_> {
                 lower::pick_slices(&mut self.lowering, out, x, &placed, &slice);
             }
             Op::Softmax { x, axis, .. } => {
-                let x = self.tensor(*x)?;
+                let mut x = self.tensor(*x)?;
+                if !x.dtype.is_float() {
+                    let floats = self.lowering.scratch(out.dtype, x.sizes());
+                    lower::cast(&mut self.lowering, floats, x);
+                    x = floats;
+                }
                 let axis = axis_of(*axis, x.layout.rank());
                 let last = x.layout.rank().saturating_sub(1);
                 if axis == last {
@@ -389,18 +437,29 @@ impl Walk<'_> {
                 }
             }
             Op::GatherQmm {
-                x, w, scales, biases, rhs_indices, group_size, bits, mode, transpose, ..
+                x,
+                w,
+                scales,
+                biases,
+                lhs_indices,
+                rhs_indices,
+                group_size,
+                bits,
+                mode,
+                transpose,
+                ..
             } => {
                 let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
-                let (x, picks) = (self.tensor(*x)?, self.maybe(*rhs_indices)?);
+                let (x, picks) = (self.picked_left(*x, *lhs_indices)?, self.maybe(*rhs_indices)?);
                 let on = &mut self.lowering;
                 odd(match picks {
                     Some(picks) => lower::gather_packed(on, out, x, (packed, *transpose), picks),
                     None => lower::quantized_matmul(on, out, x, packed, *transpose),
                 })?;
             }
-            Op::GatherMm { a, b, rhs_indices, .. } => {
-                let (a, b, picks) = (self.tensor(*a)?, self.tensor(*b)?, self.maybe(*rhs_indices)?);
+            Op::GatherMm { a, b, lhs_indices, rhs_indices, .. } => {
+                let a = self.picked_left(*a, *lhs_indices)?;
+                let (b, picks) = (self.tensor(*b)?, self.maybe(*rhs_indices)?);
                 let on = &mut self.lowering;
                 odd(match picks {
                     Some(picks) => lower::gather(on, out, a, b, picks),
@@ -409,9 +468,12 @@ impl Walk<'_> {
             }
             Op::GatedProjection { .. } => self.gated(op, out, scratch)?,
             Op::PackedEmbedding { .. } => self.embedded(op, out)?,
-            Op::Dequantize { w, scales, biases, group_size, bits, mode, .. } => {
+            Op::Dequantize { w, scales, biases, group_size, bits, mode, global_scale, .. } => {
                 let packed = self.packed(*w, *scales, *biases, (mode, *bits, *group_size))?;
-                odd(lower::dequantize(&mut self.lowering, out, packed))?;
+                match self.maybe(*global_scale)? {
+                    Some(scale) => self.dequantize_scaled(out, packed, scale)?,
+                    None => odd(lower::dequantize(&mut self.lowering, out, packed))?,
+                }
             }
             Op::Rope { x, .. } => {
                 let x = self.tensor(*x)?;
@@ -443,150 +505,5 @@ impl Walk<'_> {
             return invalid("affine weights have biases, and no others do");
         }
         Ok(PackedRows { packed, w, scales, biases })
-    }
-
-    /// Elements along an axis by indices of the result's sizes.
-    fn take_along(&mut self, out: View, x: View, indices: View, axis: usize) -> Result<(), WalkError> {
-        let mut sizes = out.sizes().to_vec();
-        let around = if let Some(size) = sizes.get_mut(axis) {
-            *size = 1;
-            let whole = odd(x.layout.slice(axis, SliceRange { start: 0, step: 1, count: 1 }))?.1;
-            odd(whole.broadcast_to(&sizes).and_then(|layout| layout.broadcast_to(out.sizes())))?
-        } else {
-            x.layout
-        };
-        let over = odd(indices.layout.broadcast_to(out.sizes()))?;
-        lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
-        Ok(())
-    }
-
-    /// The indices that sort along an axis.
-    fn order(&mut self, out: View, x: View, axis: usize) -> Result<(), WalkError> {
-        let last = x.layout.rank().saturating_sub(1);
-        if axis == last {
-            lower::order(&mut self.lowering, out, x);
-            return Ok(());
-        }
-        // Along another axis: with that axis last, then back.
-        let mut order: Vec<usize> = (0..=last).collect();
-        order.swap(axis, last);
-        let turned = x.with(odd(x.layout.permute(order.iter().copied()))?);
-        let aside = self.lowering.scratch(out.dtype, turned.sizes());
-        lower::order(&mut self.lowering, aside, turned);
-        let back = aside.with(odd(aside.layout.permute(order.into_iter()))?);
-        lower::copy(&mut self.lowering, out, back, true);
-        Ok(())
-    }
-
-    fn take_slices(
-        &mut self,
-        out: View,
-        x: ValueId,
-        index: &IndexArg<ValueId, ValueId>,
-        axis: i32,
-    ) -> Result<(), WalkError> {
-        let x = self.tensor(x)?;
-        let axis = axis_of(axis, x.layout.rank());
-        let number = match index {
-            IndexArg::Literal(number) => *number,
-            IndexArg::Value(value) => self.int(&IntArg::Value(*value))?,
-            IndexArg::Tensor(indices) => {
-                let indices = self.tensor(*indices)?;
-                let (strides, over) = (x.layout.strides(), indices.layout.strides());
-                let zeros = vec![0isize; over.len()];
-                let around = [&strides[..axis], &zeros, &strides[axis + 1..]].concat();
-                let mut placed = vec![0isize; axis];
-                placed.extend(over);
-                placed.resize(out.layout.rank(), 0);
-                let around = odd(Layout::from_parts(out.sizes(), &around))?;
-                let over = odd(Layout::from_parts(out.sizes(), &placed))?;
-                lower::pick_along(&mut self.lowering, out, (x, around), (indices, over), axis);
-                return Ok(());
-            }
-        };
-        let size = odd(x.sizes().get(axis).copied())?;
-        let at = if number < 0 { number + size as i64 } else { number };
-        let Some(at) = usize::try_from(at).ok().filter(|&at| at < size) else {
-            return invalid(format!("index {number} is outside an axis of {size}"));
-        };
-        let (moved, layout) = odd(x.layout.slice(axis, SliceRange { start: at, step: 1, count: 1 }))?;
-        let row = x.with(odd(layout.remove_axis(axis))?).moved(moved);
-        lower::copy(&mut self.lowering, out, row, true);
-        Ok(())
-    }
-
-    /// Ops that compute each element from those at the same place, and folds.
-    fn elementwise(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
-        let kind = op.kind();
-        let (inputs, form, work) = match op {
-            Op::Where { condition, x, y } => (vec![*condition, *x, *y], 0, out.dtype),
-            Op::Clip { x, a_min, a_max } => match (a_min, a_max) {
-                (Some(low), Some(high)) => (vec![*x, *low, *high], 3, out.dtype),
-                (Some(low), None) => (vec![*x, *low], 1, out.dtype),
-                (None, Some(high)) => (vec![*x, *high], 2, out.dtype),
-                (None, None) => {
-                    let x = self.tensor(*x)?;
-                    lower::cast(&mut self.lowering, out, x);
-                    return Ok(());
-                }
-            },
-            Op::Gelu { x, approximate } => (vec![*x], u8::from(approximate == "tanh"), out.dtype),
-            Op::LogicalNot { x } => (vec![*x], 0, DType::Bool),
-            Op::LogicalAnd { a, b } | Op::LogicalOr { a, b } => (vec![*a, *b], 0, DType::Bool),
-            Op::Less { a, b }
-            | Op::LessEqual { a, b }
-            | Op::Greater { a, b }
-            | Op::GreaterEqual { a, b }
-            | Op::Equal { a, b }
-            | Op::NotEqual { a, b } => {
-                let work = promote(self.tensor(*a)?.dtype, self.tensor(*b)?.dtype);
-                (vec![*a, *b], 0, work)
-            }
-            _ if crate::support::is_reduction(kind) => return self.folded(op, out),
-            _ => {
-                let mut inputs = Vec::new();
-                op.for_each_tensor(|value| inputs.push(value));
-                (inputs, 0, out.dtype)
-            }
-        };
-        // Rounding leaves integers as they are.
-        let is_rounding = matches!(kind, OpKind::Floor | OpKind::Ceil | OpKind::Trunc | OpKind::Round);
-        let kind = if is_rounding && !out.dtype.is_float() { OpKind::AsType } else { kind };
-        let inputs = inputs.iter().map(|&value| self.tensor(value)).collect::<Result<Vec<_>, _>>()?;
-        let what = Numbers { kind, form, work, numbers: [0; 2], inputs: &inputs };
-        lower::elementwise(&mut self.lowering, out, &what);
-        Ok(())
-    }
-
-    fn folded(&mut self, op: &Op<pteron_ir::Ssa>, out: View) -> Result<(), WalkError> {
-        let all: [i32; 0] = [];
-        let (x, axes, ddof) = match op {
-            Op::Sum { x, axes, .. }
-            | Op::Mean { x, axes, .. }
-            | Op::Prod { x, axes, .. }
-            | Op::Max { x, axes, .. }
-            | Op::Min { x, axes, .. }
-            | Op::Any { x, axes, .. }
-            | Op::All { x, axes, .. }
-            | Op::LogSumExp { x, axes, .. } => (*x, axes.as_deref().unwrap_or(&all), 0),
-            Op::Var { x, axes, ddof, .. } | Op::Std { x, axes, ddof, .. } => {
-                (*x, axes.as_deref().unwrap_or(&all), *ddof)
-            }
-            Op::Argmax { x, axis, .. } | Op::Argmin { x, axis, .. } => (*x, std::slice::from_ref(axis), 0),
-            _ => return invalid("the op folds nothing"),
-        };
-        let x = self.tensor(x)?;
-        let rank = x.layout.rank();
-        let listed: Vec<usize> = axes.iter().map(|&axis| axis_of(axis, rank)).collect();
-        let folded: Vec<bool> = (0..rank).map(|axis| listed.is_empty() || listed.contains(&axis)).collect();
-        let each: usize =
-            x.sizes().iter().zip(&folded).filter(|(_, folded)| **folded).map(|(size, _)| size).product();
-        let chooses = matches!(op.kind(), OpKind::Max | OpKind::Min | OpKind::Argmax | OpKind::Argmin);
-        if chooses && each == 0 && !out.layout.is_empty() {
-            return invalid("there is no element to choose");
-        }
-        let divisor = (each as f32 - ddof as f32).max(0.0);
-        lower::reduce(&mut self.lowering, out, x, op.kind(), &folded, divisor);
-        Ok(())
     }
 }

@@ -84,6 +84,19 @@ pub(crate) fn check(bytes: &[u8], backend: &dyn Backend) -> Result<usize, Differ
     Ok(compared)
 }
 
+/// Shows ops that bytes make, with the types of what they may have as operands, where their rules take those.
+#[allow(dead_code)] // each test file uses its part
+pub(crate) fn each_op(bytes: &[u8], mut show: impl FnMut(&Op<Ssa>, &dyn TypeSource)) {
+    let mut source = Source::new(bytes);
+    let values = Operands::new(&mut source);
+    while !source.0.is_empty() {
+        let Some(op) = random_op(&mut source, &values) else { continue };
+        if pteron_ir::infer(&op, &values, &mut pteron_ir::Symbols::default()).is_ok() {
+            show(&op, &values);
+        }
+    }
+}
+
 /// Holds a backend against the reference over one op; what it gives, unless both refuse it.
 pub(crate) fn check_op(
     op: &Op<Ssa>,

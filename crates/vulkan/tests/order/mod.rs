@@ -2,8 +2,7 @@
 
 use crate::packed::{agrees, devices, operands, tensor};
 use pteron_ir::op::IntArg;
-use pteron_ir::{Op, TensorType, Type, TypeSource, ValueId};
-use pteron_runtime::backend::Support;
+use pteron_ir::{Op, ValueId};
 use pteron_runtime::reference::cast;
 use pteron_tensor::{DType, HostTensor};
 
@@ -46,21 +45,5 @@ fn rows_are_put_in_order_as_on_the_reference_backend() {
         let (x, kth, axis) = (ValueId(0), IntArg::Literal(4), 1);
         agrees(&Op::Partition { x, kth, axis }, &given, backend.as_ref(), "a partition");
         agrees(&Op::ArgPartition { x, kth, axis }, &given, backend.as_ref(), "indices of a partition");
-    }
-}
-
-/// Longer rows than shared memory holds run elsewhere.
-#[test]
-fn rows_that_are_too_long_have_no_kernel() {
-    struct Long(Type);
-    impl TypeSource for Long {
-        fn type_of(&self, _: ValueId) -> Option<&Type> {
-            Some(&self.0)
-        }
-    }
-    for backend in devices() {
-        let long = Long(Type::Tensor(TensorType::known(DType::F32, &[1, 1025])));
-        let support = backend.supports(&Op::Argsort { x: ValueId(0), axis: 1 }, &long);
-        assert!(matches!(support, Support::No(_)), "{support:?}");
     }
 }

@@ -76,7 +76,7 @@ unsafe fn prepare_row(layout: &InputLayout, path: Path, x: &Rows<'_>, row: usize
                 return avx512::quantised_row(layout, x, row, to);
             }
             Path::Avx512 | Path::Amx => return avx512::lane_row(layout, x, row, to),
-            Path::Avx2 | Path::AvxVnni => return lane_row_avx2(layout, x, row, to),
+            Path::Avx2 | Path::AvxVnni | Path::Avx512Bw => return lane_row_avx2(layout, x, row, to),
             _ => {}
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn least_rows(weight: &QuantWeight, layout: &InputLayout, path: Path)
     match path {
         _ if weight.woven.is_some() => Some(1),
         // Four or five rows would gain less than a tenth, and as lanes they stay what each is alone.
-        Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => Some(6),
+        Path::Avx2 | Path::AvxVnni | Path::Avx512Bw | Path::Avx512 | Path::Amx => Some(6),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Engine {
     /// Backend to run on, with the number of a device where it has several: mlx, mlx:1 [default: the first that is there]
     #[arg(long, value_name = "NAME[:NUMBER]")]
     backend: Option<String>,
-    /// Vector path of the cpu backend: amx, avx512, avxvnni, avx2, neon, scalar, ... [default: the best that this
+    /// Vector path of the cpu backend: amx, avx512, avx512bw, avxvnni, avx2, neon, scalar, ... [default: the best that this
     /// machine has, or PTERON_CPU]
     #[arg(long, value_name = "PATH")]
     cpu: Option<String>,

@@ -23,7 +23,14 @@ import llama_cpp
 
 
 # The library's variant with the instructions of one of Pteron's paths.
-VARIANTS = {"amx": "sapphirerapids", "avx512": "icelake", "avxvnni": "alderlake", "avx2": "haswell", "scalar": "x64"}
+VARIANTS = {
+    "amx": "sapphirerapids",
+    "avx512": "icelake",
+    "avx512bw": "skylakex",
+    "avxvnni": "alderlake",
+    "avx2": "haswell",
+    "scalar": "x64",
+}
 
 
 def load_backends(cpu):

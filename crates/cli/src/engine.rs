@@ -20,7 +20,7 @@ pub(crate) struct Engine {
     /// to be faster, where it runs all of the model, else cpu; `pteron doctor` tells]
     #[arg(long, value_name = "NAME[:NUMBER]")]
     backend: Option<String>,
-    /// Vector path of the cpu backend: amx, avx512, avxvnni, avx2, neon, scalar, ... [default: the best that this
+    /// Vector path of the cpu backend: amx, avx512, avx512bw, avxvnni, avx2, neon, scalar, ... [default: the best that this
     /// machine has, or PTERON_CPU]
     #[arg(long, value_name = "PATH")]
     cpu: Option<String>,

@@ -12,7 +12,9 @@ pub enum Path {
     Avx2,
     /// [`Path::Avx2`] with the int8 dot product in 256 bits.
     AvxVnni,
-    /// AVX-512 F, BW, DQ, VL and VNNI; VBMI and BF16 are used where [`Path::has_vbmi`] and [`Path::has_bf16`]
+    /// AVX-512 F, BW, DQ and VL, as Skylake servers have them: no int8 dot product.
+    Avx512Bw,
+    /// [`Path::Avx512Bw`] with VNNI; VBMI and BF16 are used where [`Path::has_vbmi`] and [`Path::has_bf16`]
     /// say so.
     Avx512,
     /// [`Path::Avx512`] with BF16 and VBMI, and matrix tiles of bf16 and int8.
@@ -55,10 +57,11 @@ fn list(paths: &[Path]) -> String {
 
 impl Path {
     /// Every path of every architecture.
-    pub const ALL: [Path; 8] = [
+    pub const ALL: [Path; 9] = [
         Path::Scalar,
         Path::Avx2,
         Path::AvxVnni,
+        Path::Avx512Bw,
         Path::Avx512,
         Path::Amx,
         Path::Neon,
@@ -72,6 +75,7 @@ impl Path {
             Path::Scalar => "scalar",
             Path::Avx2 => "avx2",
             Path::AvxVnni => "avxvnni",
+            Path::Avx512Bw => "avx512bw",
             Path::Avx512 => "avx512",
             Path::Amx => "amx",
             Path::Neon => "neon",
@@ -91,7 +95,7 @@ impl Path {
         match self {
             Path::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => x86::has(self),
+            Path::Avx2 | Path::AvxVnni | Path::Avx512Bw | Path::Avx512 | Path::Amx => x86::has(self),
             #[cfg(target_arch = "aarch64")]
             Path::Neon => true,
             #[cfg(target_arch = "aarch64")]
@@ -152,15 +156,16 @@ mod x86 {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        let avx512 = avx2
+        let avx512bw = avx2
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vnni");
+            && is_x86_feature_detected!("avx512vl");
+        let avx512 = avx512bw && is_x86_feature_detected!("avx512vnni");
         match path {
             Path::Avx2 => avx2,
             Path::AvxVnni => avx2 && is_x86_feature_detected!("avxvnni"),
+            Path::Avx512Bw => avx512bw,
             Path::Avx512 => avx512,
             Path::Amx => {
                 avx512

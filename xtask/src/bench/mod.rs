@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
     /// then: 2 threads, contexts 0 and 1024, 128 new tokens, SmolLM2 and the shape of Llama 3.2 1B].
     #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with = "against")]
     lanes: Vec<usize>,
-    /// Vector paths that both sides are held to, one after the other: amx, avx512, avxvnni, avx2 [default: each one's
+    /// Vector paths that both sides are held to, one after the other: amx, avx512, avx512bw, avxvnni, avx2 [default: each one's
     /// choice].
     #[arg(long, value_name = "PATH,PATH", value_delimiter = ',', conflicts_with = "against")]
     paths: Vec<String>,

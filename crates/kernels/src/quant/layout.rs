@@ -94,7 +94,7 @@ impl LaneLayout {
 /// Whether the path's kernels begin sums of centred codes where that saves reading biases; the others read
 /// them as multiples of the scales.
 fn starts_from_centre(path: Path) -> bool {
-    matches!(path, Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx)
+    matches!(path, Path::Avx2 | Path::AvxVnni | Path::Avx512Bw | Path::Avx512 | Path::Amx)
 }
 
 impl InputLayout {
@@ -129,11 +129,11 @@ impl InputLayout {
         };
         let lanes = match path {
             Path::Scalar => LaneLayout { lanes: 8, per_lane: 4, numbers },
-            Path::Avx512 | Path::Amx if nibbles => LaneLayout { lanes: 16, per_lane: 8, numbers },
-            // Without byte permutations the AVX2 form of other widths is the better one.
-            Path::Avx512 | Path::Amx if path.has_vbmi() => LaneLayout { lanes: 16, per_lane: 4, numbers },
-            Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => {
+            Path::Avx2 | Path::AvxVnni => {
                 LaneLayout { lanes: 8, per_lane: if nibbles { 8 } else { 4 }, numbers }
+            }
+            Path::Avx512Bw | Path::Avx512 | Path::Amx => {
+                LaneLayout { lanes: 16, per_lane: if nibbles { 8 } else { 4 }, numbers }
             }
             Path::Neon | Path::NeonDotprod | Path::NeonI8mm => {
                 LaneLayout { lanes: 4, per_lane: if nibbles { 8 } else { 4 }, numbers }

@@ -9,6 +9,7 @@ use crate::trial::sized;
 use half::{bf16, f16};
 use pteron_tensor::quant::{Mode, Scheme};
 use pteron_tensor::{Bytes, DType};
+use together::bits_of;
 
 /// A plain generator: the same numbers in every run.
 struct Noise(u64);
@@ -51,13 +52,23 @@ struct Case {
 }
 
 fn case(scheme: (Mode, i32, i32), stored: DType, matrices: usize, n: usize, k: usize) -> Case {
+    case_of(scheme, stored, (matrices, n, k), |noise| noise.next() as u8)
+}
+
+/// As [`case`], of these bytes of codes.
+fn case_of(
+    scheme: (Mode, i32, i32),
+    stored: DType,
+    (matrices, n, k): (usize, usize, usize),
+    byte: impl Fn(&mut Noise) -> u8,
+) -> Case {
     let mut noise = Noise((n * 131 + k) as u64);
     let scheme = Scheme::new(scheme.0, scheme.1, scheme.2).unwrap();
     let rows = matrices * n;
     let words = k * scheme.bits() as usize / 32;
     let groups = k / scheme.group();
     let affine = scheme.mode() == Mode::Affine;
-    let mut codes: Vec<u8> = (0..rows * words * 4).map(|_| noise.next() as u8).collect();
+    let mut codes: Vec<u8> = (0..rows * words * 4).map(|_| byte(&mut noise)).collect();
     if scheme.mode() == Mode::MxFp8 {
         // All ones is NaN.
         codes.iter_mut().filter(|code| **code & 0x7f == 0x7f).for_each(|code| *code = 0x81);
@@ -266,6 +277,43 @@ fn rows_of_every_length_are_close_to_the_sum() {
                         Run { path, precision, input: DType::BF16, output: DType::F32, rows: 1, stride: k };
                     let worst = worst(&case, &pool, &run);
                     assert!(worst <= tolerance(&run), "{path} {scheme:?} {precision:?} {k}: {worst:e}");
+                }
+            }
+        }
+    }
+}
+
+/// Products that are added up in 16 bits must all fit, and lose nothing where they do: the largest codes there are meet
+/// activations of which each is its group's largest, all of one sign.
+#[test]
+fn the_largest_codes_and_activations_overflow_nothing() {
+    let pool = Pool::new(1);
+    for path in paths() {
+        for &scheme in &SCHEMES[..sized(SCHEMES.len(), 1)] {
+            let byte = match scheme.0 {
+                Mode::Affine => 0xff,
+                Mode::MxFp8 => 0x7e,
+                _ => 0x77,
+            };
+            // With biases of their own, and with codes that count from the middle.
+            for n in sized(&[16, 17][..], &[3]).iter().copied() {
+                let k = sized(384, scheme.2.max(32) as usize);
+                let case = case_of(scheme, DType::F32, (1, n, k), |_| byte);
+                let linear =
+                    QuantLinear::new(case.weight.clone(), DType::F32, path, Precision::Fast).unwrap();
+                for linear in [linear.clone().arranged(), linear] {
+                    for (rows, x) in [(1, 1.0), (2, -1.0), (9, 1.0), (33, -1.0)] {
+                        let got = bits_of(&linear, &pool, &vec![x; rows * k], rows);
+                        for (at, got) in got.into_iter().enumerate() {
+                            let weights = &case.numbers[at % n * k..][..k];
+                            let want: f64 = weights.iter().map(|&w| f64::from(x) * f64::from(w)).sum();
+                            let added: f64 = weights.iter().map(|&w| f64::from(w).abs()).sum();
+                            let error = (f64::from(f32::from_bits(got)) - want).abs() / added.max(1e-30);
+                            // Matrix tiles round activations otherwise.
+                            let most = if linear.uses_tiles(rows) { 1.0 / 250.0 } else { 1e-5 };
+                            assert!(error <= most, "{path} {scheme:?} {rows}x{n}: {error:e}");
+                        }
+                    }
                 }
             }
         }

@@ -235,7 +235,7 @@ pub(crate) fn level(path: Path) -> Level {
         let avx512 = || has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         match path {
             Path::Avx2 | Path::AvxVnni if avx2() => return Level::Avx2,
-            Path::Avx512 | Path::Amx if avx2() && avx512() => return Level::Avx512,
+            Path::Avx512Bw | Path::Avx512 | Path::Amx if avx2() && avx512() => return Level::Avx512,
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
-//! Sixteen lanes of AVX-512.
+//! Sixteen lanes of AVX-512, with or without its int8 dot product and its byte permutations.
 
 use super::{Dot, Span, entry};
+use crate::path::Path;
 use crate::quant::bits::{Bits, e4m3, first};
 use crate::quant::layout::{Numbers, e2m1_codes};
 use crate::quant::weight::{AsBf16, AsF16, AsF32, Elements, Stored, StoredAs, element};
@@ -9,36 +10,57 @@ use std::arch::x86_64::*;
 /// Runs a span with the operations that its weight and layout ask for.
 ///
 /// # Safety
-/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values), and the span's rows exist.
+/// The machine has what the product's path says, and the span's rows exist.
 pub(super) unsafe fn span(span: &Span<'_>) {
-    let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
-    // SAFETY: the caller's promises.
+    let path = span.product.path;
+    // SAFETY: the caller's promises; only the narrowest path has no int8 dot product.
     unsafe {
-        match (lanes.per_lane, lanes.numbers) {
-            (8, Numbers::Int8) => stored(span, IntNibbles::<false, false>),
-            (8, Numbers::Int8Shifted { .. }) if weight.elements == Elements::Unsigned => {
-                stored(span, IntNibbles::<false, true>);
-            }
-            (8, Numbers::Int8Shifted { .. }) => stored(span, IntNibbles::<true, true>),
-            (8, Numbers::F32) => {
-                let table = std::array::from_fn(|code| element(weight.elements, code as u8));
-                stored(span, FloatNibbles { table: &table });
-            }
-            (_, Numbers::F32) => {
-                let bits = Bits::new(weight.scheme.bits());
-                stored_vbmi(span, FloatBits { bits: &bits, small: weight.elements == Elements::E4M3 });
-            }
-            (_, Numbers::Int8) => {
-                stored_vbmi(span, IntBits::<false> { bits: &Bits::new(weight.scheme.bits()) });
-            }
-            (_, Numbers::Int8Shifted { .. }) => {
-                stored_vbmi(span, IntBits::<true> { bits: &Bits::new(weight.scheme.bits()) });
-            }
+        match (path == Path::Avx512Bw, path.has_vbmi()) {
+            (true, _) => on_bw(span),
+            (_, false) => on_vnni(span),
+            (_, true) => on_vbmi(span),
         }
     }
 }
 
-entry!(stored, rows, block, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]);
+/// Functions that choose the operations for a span on one path.
+macro_rules! choice {
+    ($choice:ident, $stored:ident, $vnni:literal, $vbmi:literal) => {
+        unsafe fn $choice(span: &Span<'_>) {
+            let (weight, lanes) = (span.product.weight, span.product.layout.lanes);
+            let bits = || Bits::new(weight.scheme.bits());
+            // SAFETY: the caller's promises.
+            unsafe {
+                match (lanes.per_lane, lanes.numbers) {
+                    (8, Numbers::Int8) => $stored(span, IntNibbles::<false, false, $vnni>),
+                    (8, Numbers::Int8Shifted { .. }) if weight.elements == Elements::Unsigned => {
+                        $stored(span, IntNibbles::<false, true, $vnni>);
+                    }
+                    (8, Numbers::Int8Shifted { .. }) => $stored(span, IntNibbles::<true, true, $vnni>),
+                    (8, Numbers::F32) => {
+                        let table = std::array::from_fn(|code| element(weight.elements, code as u8));
+                        $stored(span, FloatNibbles { table: &table });
+                    }
+                    (_, Numbers::F32) => {
+                        let small = weight.elements == Elements::E4M3;
+                        $stored(span, FloatBits::<$vbmi> { bits: &bits(), small });
+                    }
+                    (_, Numbers::Int8) => $stored(span, IntBits::<false, $vnni, $vbmi> { bits: &bits() }),
+                    (_, Numbers::Int8Shifted { .. }) => {
+                        $stored(span, IntBits::<true, $vnni, $vbmi> { bits: &bits() });
+                    }
+                }
+            }
+        }
+    };
+}
+
+choice!(on_bw, stored_bw, false, false);
+choice!(on_vnni, stored_vnni, true, false);
+choice!(on_vbmi, stored_vbmi, true, true);
+
+entry!(stored_bw, rows_bw, block_bw, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]);
+entry!(stored_vnni, rows_vnni, block_vnni, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]);
 entry!(stored_vbmi, rows_vbmi, block_vbmi, #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]);
 
 /// Reads up to eight floats.
@@ -213,9 +235,9 @@ macro_rules! lanes {
 /// Nibbles against bytes: low ones with the even values, high ones with the odd ones. `E2M1` looks up such
 /// numbers; `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntNibbles<const E2M1: bool, const STARTS: bool>;
+struct IntNibbles<const E2M1: bool, const STARTS: bool, const VNNI: bool>;
 
-impl<const E2M1: bool, const STARTS: bool> IntNibbles<E2M1, STARTS> {
+impl<const E2M1: bool, const STARTS: bool, const VNNI: bool> IntNibbles<E2M1, STARTS, VNNI> {
     #[inline(always)]
     unsafe fn split(self, packed: __m512i) -> (__m512i, __m512i) {
         // SAFETY: the path has AVX-512.
@@ -233,7 +255,7 @@ impl<const E2M1: bool, const STARTS: bool> IntNibbles<E2M1, STARTS> {
     }
 }
 
-impl<const E2M1: bool, const STARTS: bool> Dot for IntNibbles<E2M1, STARTS> {
+impl<const E2M1: bool, const STARTS: bool, const VNNI: bool> Dot for IntNibbles<E2M1, STARTS, VNNI> {
     type Codes = (__m512i, __m512i);
     const PER_LANE: usize = 8;
     const X_BYTES: usize = if STARTS { 256 } else { 192 };
@@ -265,10 +287,18 @@ impl<const E2M1: bool, const STARTS: bool> Dot for IntNibbles<E2M1, STARTS> {
     unsafe fn products(self, (low, high): Self::Codes, x: *const u8) -> __m512 {
         // SAFETY: a block of activations has two vectors of bytes, one of scales and perhaps one of starts.
         unsafe {
+            let (even, odd) = (_mm512_loadu_si512(x.cast()), _mm512_loadu_si512(x.add(64).cast()));
             let start = if STARTS { _mm512_loadu_si512(x.add(192).cast()) } else { _mm512_setzero_si512() };
-            let even = _mm512_dpbusd_epi32(start, low, _mm512_loadu_si512(x.cast()));
-            let both = _mm512_dpbusd_epi32(even, high, _mm512_loadu_si512(x.add(64).cast()));
-            _mm512_mul_ps(_mm512_cvtepi32_ps(both), _mm512_loadu_ps(x.add(128).cast()))
+            let sums = if VNNI {
+                _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, low, even), high, odd)
+            } else {
+                // Four products of at most 24 * 127 fit 16 bits.
+                let pairs =
+                    _mm512_add_epi16(_mm512_maddubs_epi16(low, even), _mm512_maddubs_epi16(high, odd));
+                let sums = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+                if STARTS { _mm512_add_epi32(sums, start) } else { sums }
+            };
+            _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.add(128).cast()))
         }
     }
 }
@@ -330,11 +360,11 @@ impl Dot for FloatNibbles<'_> {
 
 /// Codes of any width against bytes. `STARTS` takes what sums begin with from the activations.
 #[derive(Clone, Copy)]
-struct IntBits<'a, const STARTS: bool> {
+struct IntBits<'a, const STARTS: bool, const VNNI: bool, const VBMI: bool> {
     bits: &'a Bits,
 }
 
-impl<const STARTS: bool> Dot for IntBits<'_, STARTS> {
+impl<const STARTS: bool, const VNNI: bool, const VBMI: bool> Dot for IntBits<'_, STARTS, VNNI, VBMI> {
     type Codes = __m512i;
     const PER_LANE: usize = 4;
     const X_BYTES: usize = if STARTS { 192 } else { 128 };
@@ -353,21 +383,36 @@ impl<const STARTS: bool> Dot for IntBits<'_, STARTS> {
     #[inline(always)]
     unsafe fn codes(self, from: *const u8) -> __m512i {
         // SAFETY: a block's bytes are readable.
-        unsafe { self.bits.unpack(from, self.code_bytes()) }
+        unsafe { self.bits.unpack::<VBMI>(from, self.code_bytes()) }
     }
 
     #[inline(always)]
     unsafe fn codes_of(self, from: *const u8, bytes: usize) -> __m512i {
         // SAFETY: so many bytes are readable.
-        unsafe { self.bits.unpack(from, bytes) }
+        unsafe { self.bits.unpack::<VBMI>(from, bytes) }
     }
 
     #[inline(always)]
     unsafe fn products(self, codes: __m512i, x: *const u8) -> __m512 {
         // SAFETY: a block of activations has a vector of bytes, one of scales and perhaps one of starts.
         unsafe {
+            let quants = _mm512_loadu_si512(x.cast());
             let start = if STARTS { _mm512_loadu_si512(x.add(128).cast()) } else { _mm512_setzero_si512() };
-            let sums = _mm512_dpbusd_epi32(start, codes, _mm512_loadu_si512(x.cast()));
+            let sums = if VNNI {
+                _mm512_dpbusd_epi32(start, codes, quants)
+            } else if self.bits.width() < 8 {
+                // Two products of at most 127 * 127 fit 16 bits.
+                _mm512_madd_epi16(_mm512_maddubs_epi16(codes, quants), _mm512_set1_epi16(1))
+            } else {
+                // Two products of 255 * 127 do not: halves of the codes, the upper ones counted sixteenfold.
+                let mask = _mm512_set1_epi8(15);
+                let low = _mm512_and_si512(codes, mask);
+                let high = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), mask);
+                let low = _mm512_madd_epi16(_mm512_maddubs_epi16(low, quants), _mm512_set1_epi16(1));
+                let high = _mm512_madd_epi16(_mm512_maddubs_epi16(high, quants), _mm512_set1_epi16(16));
+                _mm512_add_epi32(low, high)
+            };
+            let sums = if STARTS && !VNNI { _mm512_add_epi32(sums, start) } else { sums };
             _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_loadu_ps(x.add(64).cast()))
         }
     }
@@ -375,12 +420,12 @@ impl<const STARTS: bool> Dot for IntBits<'_, STARTS> {
 
 /// Codes of any width, or e4m3 numbers, against f32.
 #[derive(Clone, Copy)]
-struct FloatBits<'a> {
+struct FloatBits<'a, const VBMI: bool> {
     bits: &'a Bits,
     small: bool,
 }
 
-impl Dot for FloatBits<'_> {
+impl<const VBMI: bool> Dot for FloatBits<'_, VBMI> {
     type Codes = __m512i;
     const PER_LANE: usize = 4;
     const X_BYTES: usize = 256;
@@ -399,13 +444,13 @@ impl Dot for FloatBits<'_> {
     #[inline(always)]
     unsafe fn codes(self, from: *const u8) -> __m512i {
         // SAFETY: a block's bytes are readable.
-        unsafe { self.bits.unpack(from, self.code_bytes()) }
+        unsafe { self.bits.unpack::<VBMI>(from, self.code_bytes()) }
     }
 
     #[inline(always)]
     unsafe fn codes_of(self, from: *const u8, bytes: usize) -> __m512i {
         // SAFETY: so many bytes are readable.
-        unsafe { self.bits.unpack(from, bytes) }
+        unsafe { self.bits.unpack::<VBMI>(from, bytes) }
     }
 
     #[inline(always)]

@@ -259,9 +259,9 @@ impl Span<'_> {
         unsafe {
             match product.path {
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => avx512::span(self),
+                Path::Avx512Bw | Path::Avx512 | Path::Amx => avx512::span(self),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => avx2::span(self),
+                Path::Avx2 | Path::AvxVnni => avx2::span(self),
                 #[cfg(target_arch = "aarch64")]
                 Path::Neon | Path::NeonDotprod | Path::NeonI8mm => neon::span(self),
                 _ => portable::span(self),

@@ -12,7 +12,7 @@ pub(super) fn lane_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut 
 }
 
 /// Prepares one row of signed bytes for sixteen lanes; `to` has the layout's row bytes.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,f16c")]
 pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: &mut [u8]) {
     let lanes = layout.lanes;
     let (blocks, sums) = to.split_at_mut(layout.lane_sums_at());
@@ -20,7 +20,9 @@ pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: 
     sums.fill(0.0);
     let (sum_shift, factor) = (layout.summed().trailing_zeros(), _mm512_set1_ps(layout.sum_factor()));
     let block = lanes.block();
-    let ones = _mm512_set1_epi8(1);
+    // Sums of two bytes, then of those; these need no int8 dot product.
+    let pairs = |bytes| _mm512_maddubs_epi16(_mm512_set1_epi8(1), bytes);
+    let fours = |pairs| _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
     for (index, to) in blocks.chunks_exact_mut(lanes.block_bytes()).enumerate() {
         let first = index * block;
         let mut scales = [0.0f32; 4];
@@ -44,12 +46,12 @@ pub(super) fn quantised_row(layout: &InputLayout, x: &Rows<'_>, row: usize, to: 
                 );
                 _mm512_storeu_si512(to.cast(), even);
                 _mm512_storeu_si512(to.add(64).cast(), odd);
-                let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, even);
+                let sums = fours(_mm512_add_epi16(pairs(even), pairs(odd)));
                 let order = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-                (_mm512_dpbusd_epi32(sums, ones, odd), _mm512_permutexvar_ps(order, scales), to.add(128))
+                (sums, _mm512_permutexvar_ps(order, scales), to.add(128))
             } else {
                 _mm512_storeu_si512(to.cast(), quants[0]);
-                let sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, quants[0]);
+                let sums = fours(pairs(quants[0]));
                 let order = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
                 (sums, _mm512_permutexvar_ps(order, scales), to.add(64))
             };

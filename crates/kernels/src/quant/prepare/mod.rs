@@ -72,10 +72,10 @@ unsafe fn prepare_row(layout: &InputLayout, path: Path, x: &Rows<'_>, row: usize
     // SAFETY: the caller's promise.
     unsafe {
         match path {
-            Path::Avx512 | Path::Amx if layout.lanes.lanes == 16 && layout.lanes.numbers != Numbers::F32 => {
+            Path::Avx512Bw | Path::Avx512 | Path::Amx if layout.lanes.numbers != Numbers::F32 => {
                 return avx512::quantised_row(layout, x, row, to);
             }
-            Path::Avx512 | Path::Amx => return avx512::lane_row(layout, x, row, to),
+            Path::Avx512Bw | Path::Avx512 | Path::Amx => return avx512::lane_row(layout, x, row, to),
             Path::Avx2 | Path::AvxVnni => return lane_row_avx2(layout, x, row, to),
             _ => {}
         }

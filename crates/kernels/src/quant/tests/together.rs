@@ -27,7 +27,7 @@ fn alone(weight: QuantWeight, pool: &Pool, (path, precision): (Path, Precision),
 }
 
 /// The bits of a product's first `count` rows of `x`, as f32.
-fn bits_of(linear: &QuantLinear, pool: &Pool, x: &[f32], count: usize) -> Vec<u32> {
+pub(super) fn bits_of(linear: &QuantLinear, pool: &Pool, x: &[f32], count: usize) -> Vec<u32> {
     let (n, k) = (linear.weight().n(), linear.weight().k());
     let mut aligned = Aligned::new(count * k * 4);
     aligned.bytes().copy_from_slice(&bytes_of(DType::F32, &x[..count * k]));

@@ -242,7 +242,7 @@ unsafe fn bytes<S: StoredAs>(
         for (unit, start) in at.step_by(UNIT).enumerate() {
             let len = UNIT.min(row.len - start);
             _mm_prefetch::<_MM_HINT_T1>(row.codes.wrapping_add((start + BLOCK) * width / 8).cast());
-            let unpacked = bits.unpack(row.codes.add(start * width / 8), len * width / 8);
+            let unpacked = bits.unpack::<true>(row.codes.add(start * width / 8), len * width / 8);
             let numbers = |i: usize, quarter: __m128i| {
                 let code = _mm512_cvtepu8_epi32(quarter);
                 let elements = match lookup {

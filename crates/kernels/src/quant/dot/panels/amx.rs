@@ -7,11 +7,14 @@
 
 use super::avx512::Sixteen;
 use super::unpack::{Line, Panel, grow};
-use super::{Lanes as _, PART, Work};
+use super::{Lanes as _, PART, Work, how};
 use crate::amx::{Few, TILE_ROWS};
 use crate::quant::layout::{INPUT_GROUP, Numbers};
 use std::arch::x86_64::*;
 use std::ops::Range;
+
+/// What unpacks panels beside tiles.
+type OnTiles<'a> = Sixteen<'a, { how::DOTS }, true>;
 
 /// Rows of activations as left operands, block by block, group by group.
 #[derive(Default)]
@@ -41,7 +44,7 @@ fn block_rows(count: usize) -> usize {
 /// # Safety
 /// The machine has what the AMX path asks for, and the work's rows exist.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel, left: &mut Left, lanes: Sixteen<'_>) -> bool {
+pub(super) unsafe fn run(work: &Work<'_>, panel: &mut Panel, left: &mut Left, lanes: OnTiles<'_>) -> bool {
     let (layout, k) = (work.product.layout, work.product.weight.k);
     let depth = layout.group.min(INPUT_GROUP);
     let rows = block_rows(work.count);
@@ -163,10 +166,10 @@ struct Each<'a> {
 impl Each<'_> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-    unsafe fn panels<const ROWS: usize>(&self, panel: &mut Panel, lanes: Sixteen<'_>) {
+    unsafe fn panels<const ROWS: usize>(&self, panel: &mut Panel, lanes: OnTiles<'_>) {
         let Work { product, columns, count, .. } = self.work;
-        for first in columns.clone().step_by(Sixteen::LANES) {
-            let those = first..columns.end.min(first + Sixteen::LANES);
+        for first in columns.clone().step_by(OnTiles::LANES) {
+            let those = first..columns.end.min(first + OnTiles::LANES);
             // SAFETY: the caller's promises.
             unsafe {
                 panel.begin(lanes, product, self.work.matrix, those.clone(), self.of.blocks * ROWS);
@@ -197,7 +200,7 @@ impl Each<'_> {
     unsafe fn part<const ROWS: usize, const SHIFTED: bool>(
         &self,
         panel: &mut Panel,
-        lanes: Sixteen<'_>,
+        lanes: OnTiles<'_>,
         part: &Range<usize>,
         block: usize,
     ) {

@@ -1,23 +1,11 @@
 //! Eight rows of the weight in the lanes of AVX2, with or without its int8 dot product.
 
 use super::super::avx2::{Bits, padded};
-use super::{Lanes, Scratch, Work};
+use super::{Lanes, Scratch, Work, how};
 use crate::path::Path;
 use crate::quant::layout::e2m1_codes;
 use crate::quant::weight::{Elements, Stored};
 use std::arch::x86_64::*;
-
-/// How products of bytes are added up.
-mod how {
-    /// By the int8 dot product.
-    pub(super) const DOTS: u8 = 0;
-    /// In 16 bits, where all of 32 values fit: 32 products of at most 15 * 127, two by two in each of them.
-    pub(super) const NARROW: u8 = 1;
-    /// In 16 bits for four values, then in 32.
-    pub(super) const PAIRS: u8 = 2;
-    /// Codes have eight bits, so that not even two products fit 16.
-    pub(super) const HALVES: u8 = 3;
-}
 
 /// Runs all rows of activations.
 ///

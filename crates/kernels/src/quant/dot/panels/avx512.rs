@@ -1,7 +1,7 @@
-//! Sixteen rows of the weight in the lanes of AVX-512.
+//! Sixteen rows of the weight in the lanes of AVX-512, with or without its int8 dot product.
 
 use super::avx2::words_of_eight;
-use super::{Lanes, Scratch, Work, amx};
+use super::{Lanes, Scratch, Work, amx, how};
 use crate::path::Path;
 use crate::quant::bits::Bits;
 use crate::quant::layout::e2m1_codes;
@@ -12,46 +12,69 @@ use std::arch::x86_64::*;
 /// Runs all rows of activations.
 ///
 /// # Safety
-/// The machine has AVX-512 with VNNI (and VBMI where lanes take four values) and what the product's path says, and the work's
-/// rows exist.
+/// The machine has what the product's path says, and the work's rows exist.
 pub(super) unsafe fn run(work: &Work<'_>, scratch: &mut Scratch) {
-    let weight = work.product.weight;
+    let (weight, path) = (work.product.weight, work.product.path);
     let numbers = (weight.elements == Elements::DoubledE2M1).then(e2m1_codes);
     let bits = Bits::new(weight.scheme.bits());
-    let lanes = Sixteen { numbers: numbers.as_ref(), bits: &bits };
+    let (numbers, bits) = (numbers.as_ref(), &bits);
+    let nibbles = work.product.layout.lanes.per_lane == 8;
     // SAFETY: the caller's promises.
     unsafe {
-        let by_tiles = work.product.path == Path::Amx && work.count >= amx::LEAST_ROWS;
-        if by_tiles && amx::run(work, &mut scratch.panel, &mut scratch.left, lanes) {
+        let by_tiles = path == Path::Amx && work.count >= amx::LEAST_ROWS;
+        if by_tiles && amx::run(work, &mut scratch.panel, &mut scratch.left, Sixteen { numbers, bits }) {
             return;
         }
-        match work.product.layout.lanes.per_lane {
-            8 => nibbles(work, scratch, lanes),
-            _ => others(work, scratch, lanes),
+        match (path == Path::Avx512Bw, nibbles) {
+            (false, true) => dots::<true>(work, scratch, Sixteen { numbers, bits }),
+            (false, false) if path.has_vbmi() => dots_vbmi(work, scratch, Sixteen { numbers, bits }),
+            (false, false) => dots::<false>(work, scratch, Sixteen { numbers, bits }),
+            (true, true) if numbers.is_none() => {
+                plain::<{ how::NARROW }, true>(work, scratch, Sixteen { numbers, bits });
+            }
+            (true, false) if weight.scheme.bits() == 8 => {
+                plain::<{ how::HALVES }, false>(work, scratch, Sixteen { numbers, bits });
+            }
+            (true, true) => plain::<{ how::PAIRS }, true>(work, scratch, Sixteen { numbers, bits }),
+            (true, false) => plain::<{ how::PAIRS }, false>(work, scratch, Sixteen { numbers, bits }),
         }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn nibbles(work: &Work<'_>, scratch: &mut Scratch, lanes: Sixteen<'_>) {
+unsafe fn dots<const NIBBLES: bool>(
+    work: &Work<'_>,
+    scratch: &mut Scratch,
+    lanes: Sixteen<'_, { how::DOTS }, false>,
+) {
     // SAFETY: the caller's promises.
-    unsafe { work.run::<_, true, 8>(lanes, scratch) }
+    unsafe { work.run::<_, NIBBLES, 8>(lanes, scratch) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-unsafe fn others(work: &Work<'_>, scratch: &mut Scratch, lanes: Sixteen<'_>) {
+unsafe fn dots_vbmi(work: &Work<'_>, scratch: &mut Scratch, lanes: Sixteen<'_, { how::DOTS }, true>) {
     // SAFETY: the caller's promises.
     unsafe { work.run::<_, false, 8>(lanes, scratch) }
 }
 
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn plain<const HOW: u8, const NIBBLES: bool>(
+    work: &Work<'_>,
+    scratch: &mut Scratch,
+    lanes: Sixteen<'_, HOW, false>,
+) {
+    // SAFETY: the caller's promises.
+    unsafe { work.run::<_, NIBBLES, 8>(lanes, scratch) }
+}
+
 #[derive(Clone, Copy)]
-pub(super) struct Sixteen<'a> {
+pub(super) struct Sixteen<'a, const HOW: u8, const VBMI: bool> {
     /// What nibbles stand for, where that is not themselves.
     numbers: Option<&'a [u8; 16]>,
     bits: &'a Bits,
 }
 
-impl Lanes for Sixteen<'_> {
+impl<const HOW: u8, const VBMI: bool> Lanes for Sixteen<'_, HOW, VBMI> {
     type Whole = __m512i;
     type Float = __m512;
     type Words = [__m512i; 16];
@@ -97,7 +120,34 @@ impl Lanes for Sixteen<'_> {
         unsafe {
             let first = _mm512_set1_epi32(x[0].cast::<i32>().read_unaligned());
             let second = _mm512_set1_epi32(x[1].cast::<i32>().read_unaligned());
-            _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes[0], first), codes[1], second)
+            if HOW == how::DOTS {
+                return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes[0], first), codes[1], second);
+            }
+            let ones = _mm512_set1_epi16(1);
+            if HOW == how::HALVES {
+                // The upper halves count sixteenfold; four products of nibbles fit 16 bits.
+                let mask = _mm512_set1_epi8(15);
+                let low = _mm512_add_epi16(
+                    _mm512_maddubs_epi16(_mm512_and_si512(codes[0], mask), first),
+                    _mm512_maddubs_epi16(_mm512_and_si512(codes[1], mask), second),
+                );
+                let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(codes[0]), mask);
+                let upper_second = _mm512_and_si512(_mm512_srli_epi16::<4>(codes[1]), mask);
+                let high = _mm512_add_epi16(
+                    _mm512_maddubs_epi16(upper, first),
+                    _mm512_maddubs_epi16(upper_second, second),
+                );
+                let (low, high) =
+                    (_mm512_madd_epi16(low, ones), _mm512_madd_epi16(high, _mm512_set1_epi16(16)));
+                return _mm512_add_epi32(sum, _mm512_add_epi32(low, high));
+            }
+            let (first, second) =
+                (_mm512_maddubs_epi16(codes[0], first), _mm512_maddubs_epi16(codes[1], second));
+            match HOW {
+                how::NARROW => _mm512_add_epi16(_mm512_add_epi16(sum, first), second),
+                // Four products of at most 63 * 127 fit 16 bits.
+                _ => _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_add_epi16(first, second), ones)),
+            }
         }
     }
 
@@ -124,6 +174,7 @@ impl Lanes for Sixteen<'_> {
     ) -> __m512 {
         // SAFETY: the floats are readable.
         unsafe {
+            let sum = if HOW == how::NARROW { _mm512_madd_epi16(sum, _mm512_set1_epi16(1)) } else { sum };
             let (sum, x) = (_mm512_cvtepi32_ps(sum), _mm512_set1_ps(*x));
             let sum = match shift {
                 Some(shift) => _mm512_fmadd_ps(sum, x, _mm512_set1_ps(*shift)),
@@ -216,9 +267,9 @@ impl Lanes for Sixteen<'_> {
 
     #[inline(always)]
     unsafe fn widen(self, from: *const u8, left: usize, to: *mut u8) {
-        // SAFETY: so many bytes are readable, and there is room for 64; this path has VBMI where it is called.
+        // SAFETY: so many bytes are readable, and there is room for 64.
         unsafe {
-            let codes = self.bits.unpack(from, left.min(8 * self.bits.width()));
+            let codes = self.bits.unpack::<VBMI>(from, left.min(8 * self.bits.width()));
             _mm512_storeu_si512(to.cast(), codes);
         }
     }

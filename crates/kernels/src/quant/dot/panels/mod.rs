@@ -36,7 +36,7 @@ pub(super) fn least_rows(weight: &QuantWeight, layout: &InputLayout, path: Path)
     match path {
         _ if weight.woven.is_some() => Some(1),
         // Four or five rows would gain less than a tenth, and as lanes they stay what each is alone.
-        Path::Avx2 | Path::AvxVnni | Path::Avx512 | Path::Amx => Some(6),
+        Path::Avx2 | Path::AvxVnni | Path::Avx512Bw | Path::Avx512 | Path::Amx => Some(6),
         _ => None,
     }
 }
@@ -50,6 +50,18 @@ const CHUNK_ROWS: usize = 512;
 
 /// How far ahead of its use a woven weight is asked for, in bytes.
 const WOVEN_AHEAD: usize = 4096;
+
+/// How products of bytes are added up.
+mod how {
+    /// By the int8 dot product.
+    pub(super) const DOTS: u8 = 0;
+    /// In 16 bits, where all of 32 values fit: 32 products of at most 15 * 127, two by two in each of them.
+    pub(super) const NARROW: u8 = 1;
+    /// In 16 bits for four values, then in 32.
+    pub(super) const PAIRS: u8 = 2;
+    /// Codes have eight bits, so that not even two products fit 16.
+    pub(super) const HALVES: u8 = 3;
+}
 
 /// What a vector path does; all is inlined into functions that enable its instructions.
 ///
@@ -141,9 +153,7 @@ pub(super) unsafe fn compute(
             // SAFETY: the caller's promises.
             unsafe {
                 match product.path {
-                    Path::Avx512 | Path::Amx if product.layout.lanes.lanes == 16 => {
-                        avx512::run(&work, scratch)
-                    }
+                    Path::Avx512Bw | Path::Avx512 | Path::Amx => avx512::run(&work, scratch),
                     _ => avx2::run(&work, scratch),
                 }
             }

@@ -1,6 +1,7 @@
 //! What decoders are made of. Each block appends its ops to a [`Net`](crate::Net) and knows no architecture.
 
 mod activation;
+mod altup;
 mod attention;
 mod cache;
 mod conv;
@@ -11,12 +12,14 @@ mod linear;
 mod lru;
 mod mlp;
 mod norm;
+mod per_layer;
 mod rope;
 mod scores;
 mod selective;
 mod ssm;
 
 pub use activation::Activation;
+pub use altup::Streams;
 pub use attention::{Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Reach, Span, Warmth, attention};
 pub(crate) use cache::RingView;
 pub use conv::{ShortConv, short_conv};
@@ -30,6 +33,7 @@ pub use mlp::{Mlp, MlpKind, mlp};
 pub use norm::{
     Logits, Norm, NormKind, asked_for, capped, head, layer_norm, logits, output_matrix, unweighted_norm,
 };
+pub use per_layer::{PerLayer, PerLayerInputs};
 pub(crate) use rope::turned_by;
 pub use rope::{Llama3Scaling, LongScaling, Rope, RopeScaling, RopeSettings, YarnScaling};
 pub use scores::{Alibi, Scores};

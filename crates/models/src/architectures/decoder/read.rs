@@ -141,6 +141,7 @@ impl Row {
             out_bias: false,
             sub_norm: None,
             factors: (1.0, 1.0),
+            cutoff: None,
         })
     }
 

@@ -6,6 +6,7 @@ mod attention;
 mod cache;
 mod conv;
 mod delta;
+mod difference;
 mod experts;
 mod latent;
 mod linear;
@@ -24,7 +25,8 @@ pub use attention::{Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Reach,
 pub(crate) use cache::RingView;
 pub use conv::{ShortConv, short_conv};
 pub use delta::{Delta, DeltaDims, delta_rule};
-pub use experts::{Experts, GroupScore, Groups, Router, Scoring, Shared, experts};
+pub use difference::Pairs;
+pub use experts::{Divisor, Experts, GroupScore, Groups, Router, Scoring, Shared, experts};
 pub use latent::{Latent, latent_attention};
 pub(crate) use linear::product_of;
 pub use linear::{Matrix, bias, embed, linear, matrix, picked, product, projected, stacked, unpacked};

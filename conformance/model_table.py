@@ -33,7 +33,8 @@ def page():
     dense = {model_type for _, model_type, _, _ in DENSE}
     sparse = {model_type for _, model_type, _, _ in SPARSE}
     hybrid = {model_type for _, model_type, _, _ in HYBRID}
-    others = {"gemma3", "gemma4", "gemma4_text"}  # cases of make_checkpoints.py
+    # Cases of make_checkpoints.py, and wrappers of crates/checkpoint/tests/families.rs.
+    others = {"gemma3", "gemma3n", "gemma4", "gemma4_text"}
     names = built()
     rows, right = [], 0
     for model_type, class_name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()):
@@ -85,7 +86,7 @@ def page():
             "both are read by the CPU alone.",
             "Left out, and said: eyes of programs with caches in the graph (`--for executorch`), with inputs (`--chunk`) that rows which see each other",
             "do not fit into, of Qwens for flat batches (`--batched`), and of GGUF files; the audio tower of Gemma 4. Refused by name: pan and scan.",
-            "Videos are not read.",
+            "Videos are not read. Of Gemma 3n (`gemma3n`) and Mistral 3 (`mistral3`) folders the text model alone is read; that towers are left out is said.",
             "",
             "## Encoders",
             "",
@@ -98,7 +99,9 @@ def page():
             "",
             "Architectures (`general.architecture`) that are read; tiny files of each give the logits of transformers",
             "(`conformance/make_gguf_families.py`, `conformance/make_checkpoints.py`). Mistral's and Mixtral's files say `llama`,",
-            "OLMo 3's `olmo2`. Blocks of type MXFP4 are not read yet.",
+            "OLMo 3's `olmo2`. All of ggml's block types but Q8_1 and Q8_K, which hold",
+            "activations, are read, each number to the bit as the package `gguf` reads it. Types whose levels are no even steps take more memory in a",
+            "program than in the file: IQ4, IQ3_XXS and IQ2 8 bits a value, IQ3_S, IQ1 and NVFP4 5 bits; MXFP4 stays as it is.",
             "",
             ", ".join(f"`{name}`" for name in gguf_architectures()) + ".",
             "",

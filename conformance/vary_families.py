@@ -21,9 +21,8 @@ from safetensors.torch import save_file
 from transformers import AutoConfig
 
 from case_files import write_json
-from ckpt_models import reference_logits
-from family_configs import CASES, HYBRID
-from make_families import ATOL, DECODE_LEN, PROMPT_LEN, RTOL, check_norms, fill, made, recurrent_logits
+from family_configs import CASES
+from make_families import ATOL, DECODE_LEN, PROMPT_LEN, RTOL, check_norms, fill, made, reference_of
 
 ACTIVATIONS = ["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2", "quick_gelu"]
 # What has no say in what a model computes, or names another model.
@@ -112,8 +111,7 @@ def build(name, case, settings, out, seed):
     model.save_pretrained(folder)
     rng = np.random.default_rng(seed)
     prompt, decode = rng.integers(3, 48, PROMPT_LEN).tolist(), rng.integers(3, 48, DECODE_LEN).tolist()
-    reference = recurrent_logits if case in HYBRID else reference_logits
-    prefill, steps = reference(model, prompt, decode)
+    prefill, steps = reference_of(case)(model, prompt, decode)
     whole = model(input_ids=torch.tensor([prompt + decode])).logits[0]
     torch.testing.assert_close(torch.cat([prefill, torch.stack(steps)]), whole, atol=ATOL / 2, rtol=ATOL / 2)
     assert whole.isfinite().all(), "not finite"

@@ -194,9 +194,21 @@ impl FourBits {
         if deciding.iter().any(|decides| name.ends_with(decides)) {
             return false;
         }
-        let named = ["embed_tokens.weight", "lm_head.weight", "project_in.weight", "project_out.weight"];
+        let named = [
+            "embed_tokens.weight",
+            "embed_tokens_per_layer.weight",
+            "lm_head.weight",
+            "project_in.weight",
+            "project_out.weight",
+            "_with_mqa.weight",
+            "laurel.linear_left.weight",
+            "laurel.linear_right.weight",
+            "per_layer_input_gate.weight",
+            "per_layer_projection.weight",
+            "per_layer_model_projection.weight",
+        ];
         name.ends_with("_proj.weight")
-            || name.ends_with("_with_mqa.weight")
+            || name.starts_with("model.altup_")
             || named.iter().any(|packed| name.ends_with(packed))
     }
 }
@@ -253,6 +265,63 @@ fn four_bits_give_what_the_numbers_that_they_stand_for_give() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A checkpoint as it lies in the folder of a model that also sees and hears: the text model's settings and weights inside, towers
+/// beside them.
+fn wrapped(case: &Case, wrapper: &str, class: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let file = std::fs::read(case.folder.path().join("config.json")).unwrap();
+    let mut text: Json = serde_json::from_slice(&file).unwrap();
+    let tied = text["tie_word_embeddings"].clone();
+    text.as_object_mut().unwrap().remove("architectures");
+    let config = serde_json::json!({
+        "architectures": [class], "model_type": wrapper, "tie_word_embeddings": tied, "text_config": text,
+        "vision_config": {"model_type": "pixtral"},
+    });
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let file = std::fs::read(case.folder.path().join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let mut inside: Vec<(String, safetensors::tensor::TensorView<'_>)> = Vec::new();
+    for (name, tensor) in tensors.tensors() {
+        let name = match name.strip_prefix("model.") {
+            Some(rest) => format!("model.language_model.{rest}"),
+            None => name,
+        };
+        inside.push((name, tensor));
+    }
+    let norm = tensors.tensor("model.norm.weight").unwrap();
+    inside.push(("model.vision_tower.patch_embedder.norm.weight".to_owned(), norm.clone()));
+    inside.push(("model.audio_tower.conformer.0.norm.weight".to_owned(), norm));
+    safetensors::serialize_to_file(inside, None, &folder.path().join("model.safetensors")).unwrap();
+    folder
+}
+
+#[test]
+fn text_models_of_wrappers_are_read_and_their_towers_told() {
+    let wrappers = [
+        ("gemma3n", "gemma3n", "Gemma3nForConditionalGeneration"),
+        ("mistral", "mistral3", "Mistral3ForConditionalGeneration"),
+        ("ministral3", "mistral3", "Mistral3ForConditionalGeneration"),
+    ];
+    let cases = cases();
+    for (name, wrapper, class) in wrappers {
+        let case = cases.iter().find(|case| case.name == name).unwrap();
+        let folder = wrapped(case, wrapper, class);
+        let checkpoint = Checkpoint::open(folder.path()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let chunk = case.prompt.len();
+        let export = Export::new(&checkpoint, &options(KvCache::OffGraph, chunk)).unwrap();
+        let told =
+            "the model's vision and audio parts are left out (2 tensors): the program reads text alone";
+        let sorted =
+            export.remarks().iter().map(|remark| remark.replace("audio and vision", "vision and audio"));
+        assert_eq!(sorted.collect::<Vec<_>>(), [told], "{name}");
+        let mut file = Vec::new();
+        export.write(&mut file, &mut |_| ()).unwrap();
+        let program = Program::load("model.pte", Bytes::copy_of(&file), &[], &Options::default()).unwrap();
+        let off = largest_difference(&all_logits(case, &program, chunk), &case.logits);
+        assert!(off <= case.tolerance, "{name} in a {wrapper}: off by {off}");
+    }
 }
 
 #[test]

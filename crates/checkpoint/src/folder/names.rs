@@ -7,8 +7,14 @@ use pteron_models::architectures::Places;
 use super::safetensors::Tensors;
 
 /// Prefixes of the head.
-const HEAD: [&str; 5] =
-    ["lm_head.", "language_model.lm_head.", "model.lm_head.", "model.language_model.lm_head.", "embed_out."];
+const HEAD: [&str; 6] = [
+    "lm_head.",
+    "language_model.lm_head.",
+    "model.lm_head.",
+    "model.language_model.lm_head.",
+    "embed_out.",
+    "output_projection.",
+];
 /// A matrix is stored under one of these behind its module's name.
 const MATRIX: [&str; 4] = ["weight", "_weight_qdata", "qweight", "weight_packed"];
 

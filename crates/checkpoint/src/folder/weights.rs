@@ -147,7 +147,7 @@ impl FolderWeights {
         let same = |a: &[usize], b: &[usize]| {
             a.iter().filter(|&&size| size != 1).eq(b.iter().filter(|&&size| size != 1))
         };
-        let may_differ = stored.shape.is_empty() || shape.first() == Some(&1);
+        let may_differ = stored.shape.first().is_none_or(|&first| first == 1) || shape.first() == Some(&1);
         if !(same_shape(&stored.shape, shape) || may_differ && same(&stored.shape, shape)) {
             return Err(WeightError::Shape {
                 name: stored_name.to_owned(),

@@ -1,15 +1,15 @@
 //! Gemma 4, text: dense as 31B (values that are keys on full layers), and E2B and E4B (per-layer embeddings, layers
 //! that share keys and values).
 
-use pteron_ir::op::IntArg;
-use pteron_ir::{Op, TensorType, ValueId};
+use pteron_ir::{TensorType, ValueId};
 use pteron_tensor::{Bytes, DType};
 use serde_json::Value;
 
-use super::{Architecture, Facts, LayerKind};
+use super::{Architecture, Facts, LayerKind, spare_keys};
 use crate::blocks::{
     Activation, Attention, Biases, HeadNorms, Heads, KeyValues, Keys, Matrix, Mlp, MlpKind, Norm, NormKind,
-    Rope, RopeScaling, RopeSettings, attention, embed, head, linear, matrix, mlp, output_matrix,
+    PerLayer, PerLayerInputs, Rope, RopeScaling, RopeSettings, attention, embed, head, matrix, mlp,
+    output_matrix,
 };
 use crate::config::{size, token};
 use crate::net::{literal, value};
@@ -57,15 +57,6 @@ pub struct Gemma4 {
     pub eos_token_id: Vec<u32>,
     /// Fills texts up, and stands for the rows of images where layers get inputs of their own.
     pub pad_token_id: u32,
-}
-
-/// Embeddings that every layer gets anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PerLayerInputs {
-    /// Token ids that have a row.
-    pub vocab_size: usize,
-    /// Features a layer.
-    pub size: usize,
 }
 
 impl Gemma4 {
@@ -190,11 +181,7 @@ impl Architecture for Gemma4 {
 
     /// Layers that share keys and values are published with projections of their own.
     fn spare(&self) -> Vec<String> {
-        let layers = self.layer_types.len();
-        let shared = layers.saturating_sub(self.num_kv_shared_layers)..layers;
-        let modules = ["k_proj", "v_proj", "k_norm", "v_norm"];
-        let weight = |layer, module| format!("model.layers.{layer}.self_attn.{module}.weight");
-        shared.flat_map(|layer| modules.map(|module| weight(layer, module))).collect()
+        spare_keys(self.layer_types.len(), self.num_kv_shared_layers)
     }
 
     fn build(&self, net: &mut Net) -> Result<ValueId, ModelError> {
@@ -202,10 +189,10 @@ impl Architecture for Gemma4 {
         let table = self.table(net)?;
         let rows = embed(net, table, net.tokens())?;
         let x = net.scaled(rows, (self.hidden_size as f32).sqrt())?;
-        let per_layer = self.per_layer_inputs.map(|spec| {
+        let per_layer = self.per_layer().map(|per_layer| {
             net.enter("per-layer inputs");
-            let said = self.said(net, net.tokens(), value(net.length()), spec)?;
-            self.per_layer(net, x, said, spec)
+            let said = per_layer.said(net, net.tokens(), value(net.length()))?;
+            per_layer.inputs(net, x, said)
         });
         self.layers(net, x, per_layer.transpose()?)
     }
@@ -215,15 +202,25 @@ impl Gemma4 {
     /// What follows from rows in place of tokens, as their embedding gives them. For themselves they say what the token says that
     /// fills texts up.
     pub(super) fn over(&self, net: &mut Net, rows: ValueId) -> Result<ValueId, ModelError> {
-        let per_layer = self.per_layer_inputs.map(|spec| {
+        let per_layer = self.per_layer().map(|per_layer| {
             net.enter("per-layer inputs");
             let id = TensorType::known(DType::I64, &[1, 1]);
             let bytes = || Recipe::Literal(Bytes::copy_of(&i64::from(self.pad_token_id).to_le_bytes()));
             let token = net.constant("pad_token", id, bytes);
-            let said = self.said(net, token, literal(1), spec)?;
-            self.per_layer(net, rows, said, spec)
+            let said = per_layer.said(net, token, literal(1))?;
+            per_layer.inputs(net, rows, said)
         });
         self.layers(net, rows, per_layer.transpose()?)
+    }
+
+    fn per_layer(&self) -> Option<PerLayer> {
+        self.per_layer_inputs.map(|sizes| PerLayer {
+            sizes,
+            layers: self.layer_types.len(),
+            hidden: self.hidden_size,
+            eps: self.rms_norm_eps,
+            activation: self.hidden_activation,
+        })
     }
 
     fn table(&self, net: &mut Net) -> Result<Matrix, ModelError> {
@@ -268,9 +265,10 @@ impl Gemma4 {
             x = net.add(x, attended)?;
             let wide = self.use_double_wide_mlp && shares;
             x = self.feed_forward(net, x, &prefix, self.intermediate_size * if wide { 2 } else { 1 })?;
-            if let (Some(inputs), Some(spec)) = (per_layer, self.per_layer_inputs) {
+            if let (Some(inputs), Some(spec)) = (per_layer, self.per_layer()) {
                 let input = net.pick(inputs, layer as i64, 2)?;
-                x = self.mix_in(net, x, &prefix, input, spec)?;
+                let mixed = spec.let_in(net, x, &prefix, input)?;
+                x = net.add(x, mixed)?;
             }
             let dtype = net.activations();
             let scalar = net.floats(&format!("{prefix}.layer_scalar"), &[1], dtype, 0.0)?;
@@ -327,62 +325,5 @@ impl Gemma4 {
         let fed = mlp(net, normed, &Mlp { name: &name, hidden, kind })?;
         let fed = self.norm(format!("{prefix}.post_feedforward_layernorm.weight"), hidden).apply(net, fed)?;
         net.add(x, fed)
-    }
-
-    /// What so many tokens say by themselves to all layers, `[1, count, layers, size]`.
-    fn said(
-        &self,
-        net: &mut Net,
-        tokens: ValueId,
-        count: IntArg<ValueId>,
-        spec: PerLayerInputs,
-    ) -> Result<ValueId, ModelError> {
-        let layers = self.layer_types.len();
-        let name = "model.embed_tokens_per_layer.weight";
-        let table = matrix(net, name, spec.vocab_size, layers * spec.size)?;
-        let rows = embed(net, table, tokens)?;
-        let rows = net.scaled(rows, (spec.size as f32).sqrt())?;
-        let shape = vec![literal(1), count, literal(layers), literal(spec.size)];
-        net.op(Op::Reshape { x: rows, shape })
-    }
-
-    /// The inputs of all layers, `[1, T, layers, size]`: what a token says by itself, and what its embedding says.
-    fn per_layer(
-        &self,
-        net: &mut Net,
-        x: ValueId,
-        said: ValueId,
-        spec: PerLayerInputs,
-    ) -> Result<ValueId, ModelError> {
-        let layers = self.layer_types.len();
-        let name = "model.per_layer_model_projection.weight";
-        let projection = matrix(net, name, layers * spec.size, self.hidden_size)?;
-        let projected = linear(net, x, projection, None)?;
-        let projected = net.scaled(projected, (self.hidden_size as f32).powf(-0.5))?;
-        let projected = net.split_tokens(projected, &[layers, spec.size])?;
-        let name = "model.per_layer_projection_norm.weight".to_owned();
-        let projected = self.norm(name, spec.size).apply(net, projected)?;
-        let both = net.add(projected, said)?;
-        net.scaled(both, 0.5f32.sqrt())
-    }
-
-    fn mix_in(
-        &self,
-        net: &mut Net,
-        x: ValueId,
-        prefix: &str,
-        input: ValueId,
-        spec: PerLayerInputs,
-    ) -> Result<ValueId, ModelError> {
-        let hidden = self.hidden_size;
-        let gate = matrix(net, &format!("{prefix}.per_layer_input_gate.weight"), spec.size, hidden)?;
-        let projection = matrix(net, &format!("{prefix}.per_layer_projection.weight"), hidden, spec.size)?;
-        let gate = linear(net, x, gate, None)?;
-        let gate = self.hidden_activation.apply(net, gate)?;
-        let gated = net.multiply(gate, input)?;
-        let mixed = linear(net, gated, projection, None)?;
-        let name = format!("{prefix}.post_per_layer_input_norm.weight");
-        let mixed = self.norm(name, hidden).apply(net, mixed)?;
-        net.add(x, mixed)
     }
 }

@@ -15,6 +15,7 @@
 mod decoder;
 mod encoder;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod llama;
 mod parakeet;
@@ -30,13 +31,16 @@ use pteron_ir::ValueId;
 
 use crate::{Config, ConfigError, ModelError, ModelOptions, Net};
 
+pub use crate::blocks::PerLayerInputs;
+
 pub use decoder::{
     Decoder, Embedding, Feed, Head, Layer, LayerNorms, Layout, Mixing, Place, Places, ROWS, RopeSpec, Row,
     Rows,
 };
 pub use encoder::{Encoder, NORMALISED, POOLING, Pooling};
 pub use gemma3::Gemma3;
-pub use gemma4::{Gemma4, PerLayerInputs};
+pub use gemma3n::Gemma3n;
+pub use gemma4::Gemma4;
 pub use llama::Llama;
 pub use parakeet::{Parakeet, ParakeetHead};
 pub use qwen::Qwen;
@@ -137,7 +141,11 @@ impl Family {
 }
 
 /// Families that are no rows of the table.
-const OWN: [Family; 12] = [
+const OWN: [Family; 13] = [
+    Family {
+        names: &["gemma3n_text", "gemma3n", "Gemma3nForCausalLM"],
+        kind: Kind::Own(|config| Ok(Box::new(Gemma3n::read(config)?))),
+    },
     Family {
         names: &["gemma4_text", "gemma4", "Gemma4ForCausalLM"],
         kind: Kind::Own(|config| Ok(Box::new(Gemma4::read(config)?))),
@@ -214,4 +222,12 @@ pub fn every_nth_full(layers: usize, period: usize) -> Vec<LayerKind> {
     let kind =
         |layer: usize| if (layer + 1).is_multiple_of(period) { LayerKind::Full } else { LayerKind::Sliding };
     (0..layers).map(kind).collect()
+}
+
+/// What published files hold in layers that share keys and values with earlier ones, so many at the end, and that no model needs.
+fn spare_keys(layers: usize, sharing: usize) -> Vec<String> {
+    let modules = ["k_proj", "v_proj", "k_norm", "v_norm"];
+    let weight = |layer, module| format!("model.layers.{layer}.self_attn.{module}.weight");
+    let sharing = layers.saturating_sub(sharing)..layers;
+    sharing.flat_map(|layer| modules.map(|module| weight(layer, module))).collect()
 }

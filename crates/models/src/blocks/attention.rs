@@ -5,6 +5,8 @@ use pteron_ir::{Op, ValueId};
 use pteron_tensor::DType;
 
 use super::cache::{append, append_to_ring, ring_slots, ring_view};
+use super::difference::{Pairs, difference, doubled};
+use super::latent::filled;
 use super::scores::{Scores, spelled_out};
 use super::{Norm, NormKind, Rope, bias, linear, matrix, unweighted_norm};
 use crate::model::{CacheLayer, KvCache};
@@ -53,6 +55,8 @@ pub struct Heads {
     pub sub_norm: Option<f32>,
     /// Whether what comes out passes a gate that is projected like queries are.
     pub gated: bool,
+    /// How heads are taken from each other, where they come in pairs (DiffLlama).
+    pub pairs: Option<Pairs>,
     /// What queries see.
     pub reach: Reach,
 }
@@ -73,8 +77,15 @@ impl Heads {
             warmth: None,
             sub_norm: None,
             gated: false,
+            pairs: None,
             reach: Reach::Past,
         }
+    }
+
+    /// The same as caches know them: pairs of heads keep the values of two.
+    fn cached(&self) -> Heads {
+        let times = if self.pairs.is_some() { 2 } else { 1 };
+        Heads { head_dim: times * self.head_dim, ..*self }
     }
 }
 
@@ -285,13 +296,20 @@ impl Attention<'_> {
             None => keys,
         };
         let keys = if after { self.normed(net, keys, "k_norm", kv_heads)? } else { keys };
-        remember(net, self.name, &self.heads, keys, values)
+        let cached = self.heads.cached();
+        let values = match self.heads.pairs {
+            Some(_) => doubled(net, values, kv_heads)?,
+            None => values,
+        };
+        let keys = filled(net, keys, self.heads.head_dim, cached.head_dim)?;
+        remember(net, self.name, &cached, keys, values)
     }
 
     /// The queries, `[1, heads, T, head_dim]`.
     fn queries(&self, net: &mut Net, x: ValueId) -> Result<ValueId, ModelError> {
         let queries = self.project(net, x, "q_proj", self.heads.heads, Some("q_norm"))?;
         let queries = self.turned(net, queries, "q_norm", self.heads.heads)?;
+        let queries = filled(net, queries, self.heads.head_dim, self.heads.cached().head_dim)?;
         match self.heads.warmth {
             Some(warmth) => warmed(net, queries, warmth),
             None => Ok(queries),
@@ -428,7 +446,11 @@ pub fn attention(
     // Norms behind the rope take its factor away again.
     let is_normed = spec.heads.norms.is_some_and(|norms| norms.after_rope);
     let factor = spec.rope.filter(|_| !is_normed).map_or(1.0, Rope::score_factor);
-    let attended = seen.attend(net, spec.name, &spec.heads, q, spec.heads.scale * factor)?;
+    let attended = seen.attend(net, spec.name, &spec.heads.cached(), q, spec.heads.scale * factor)?;
+    let attended = match spec.heads.pairs {
+        Some(pairs) => difference(net, attended, spec.name, &spec.heads, pairs)?,
+        None => attended,
+    };
     let width = spec.heads.heads * spec.heads.head_dim;
     let attended = joined(net, attended, width)?;
     let attended = match spec.heads.sub_norm {

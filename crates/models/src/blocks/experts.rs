@@ -41,10 +41,19 @@ pub struct Router {
     pub correction: bool,
     /// Groups that are chosen first.
     pub groups: Option<Groups>,
-    /// What is added to the sum that weights are divided by, where they are.
-    pub normalised: Option<f32>,
+    /// What weights are divided by, where they are.
+    pub divisor: Option<Divisor>,
     /// What weights are multiplied by.
     pub factor: f32,
+}
+
+/// What weights of experts are divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Divisor {
+    /// Their sum, and so much more.
+    Sum(f32),
+    /// Their sum, or so much where that is larger (ERNIE 4.5).
+    AtLeast(f32),
 }
 
 /// What makes scores.
@@ -263,11 +272,18 @@ fn route(
         Scoring::SigmoidOfChosen => net.op(Op::Sigmoid { x: weights })?,
         _ => weights,
     };
-    if let Some(eps) = router.normalised {
+    if let Some(divisor) = router.divisor {
         let mut sum = net.op(Op::Sum { x: weights, axes: Some(vec![1]), keepdims: true })?;
-        if eps > 0.0 {
-            let eps = net.scalar(eps, DType::F32);
-            sum = net.add(sum, eps)?;
+        match divisor {
+            Divisor::Sum(more) if more > 0.0 => {
+                let more = net.scalar(more, DType::F32);
+                sum = net.add(sum, more)?;
+            }
+            Divisor::Sum(_) => {}
+            Divisor::AtLeast(least) => {
+                let least = net.scalar(least, DType::F32);
+                sum = net.op(Op::Maximum { a: sum, b: least })?;
+            }
         }
         weights = net.op(Op::Divide { a: weights, b: sum })?;
     }

@@ -108,7 +108,7 @@ fn cut(net: &mut Net, x: ValueId, first: usize, all: usize) -> Result<[ValueId; 
 }
 
 /// The last of four axes with zeros behind it, up to that size.
-fn filled(net: &mut Net, x: ValueId, from: usize, to: usize) -> Result<ValueId, ModelError> {
+pub(super) fn filled(net: &mut Net, x: ValueId, from: usize, to: usize) -> Result<ValueId, ModelError> {
     if from == to {
         return Ok(x);
     }

@@ -34,6 +34,8 @@ pub struct MlpKind {
     pub sub_norm: Option<f32>,
     /// What the gate is multiplied by before it is activated, and what comes out.
     pub factors: (f32, f32),
+    /// How many standard deviations above the mean of all gates one begins to let through, where that is asked for (Gemma 3n).
+    pub cutoff: Option<f32>,
 }
 
 impl MlpKind {
@@ -47,6 +49,7 @@ impl MlpKind {
             out_bias: false,
             sub_norm: None,
             factors: (1.0, 1.0),
+            cutoff: None,
         }
     }
 }
@@ -84,6 +87,10 @@ pub fn mlp(net: &mut Net, x: ValueId, mlp: &Mlp<'_>) -> Result<ValueId, ModelErr
         true => {
             let gate = mlp.project(net, x, "gate_proj", inner, hidden)?;
             let gate = net.scaled(gate, mlp.kind.factors.0)?;
+            let gate = match mlp.kind.cutoff {
+                Some(deviations) => above(net, gate, deviations)?,
+                None => gate,
+            };
             let gate = mlp.activated(net, gate)?;
             let up = mlp.project(net, x, "up_proj", inner, hidden)?;
             net.multiply(gate, up)?
@@ -99,6 +106,20 @@ pub fn mlp(net: &mut Net, x: ValueId, mlp: &Mlp<'_>) -> Result<ValueId, ModelErr
     }
     let out = mlp.project(net, features, "down_proj", hidden, inner)?;
     net.scaled(out, mlp.kind.factors.1)
+}
+
+/// By how much each element of the last axis is above so many standard deviations more than the mean of all; 0 where it is not.
+fn above(net: &mut Net, x: ValueId, deviations: f32) -> Result<ValueId, ModelError> {
+    let dtype = net.dtype(x).unwrap_or(DType::F32);
+    let x = net.cast(x, DType::F32)?;
+    let axes = || Some(vec![-1]);
+    let mean = net.op(Op::Mean { x, axes: axes(), keepdims: true })?;
+    let deviation = net.op(Op::Std { x, axes: axes(), keepdims: true, ddof: 0 })?;
+    let deviation = net.scaled(deviation, deviations)?;
+    let border = net.add(mean, deviation)?;
+    let x = net.op(Op::Subtract { a: x, b: border })?;
+    let x = Activation::Relu.apply(net, x)?;
+    net.cast(x, dtype)
 }
 
 /// The activation xIELU, which has four weights of its own: a square above zero, an exponential below, both beside a line.

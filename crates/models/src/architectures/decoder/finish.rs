@@ -1,12 +1,13 @@
 //! What no column of a family's row can say: settings that change several parts at once, or by a rule of their own.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::row::ONE_NORM;
-use super::{Decoder, Feed, Layer, LayerNorms, Mixing, layouts};
+use super::{Decoder, Feed, Layer, LayerNorms, Mixing, RopeSpec, layouts};
 use crate::architectures::LayerKind;
 use crate::blocks::{
-    Activation, Alibi, Heads, Llama3Scaling, MlpKind, NormKind, RopeScaling, Scores, Warmth, YarnScaling,
+    Activation, Alibi, Biases, Heads, Llama3Scaling, MlpKind, NormKind, Pairs, RopeScaling, Scores, Warmth,
+    YarnScaling,
 };
 use crate::{Config, ConfigError};
 
@@ -146,6 +147,94 @@ pub(super) fn gptj(config: &Config, decoder: &mut Decoder) -> Finished {
     Ok(())
 }
 
+/// Heads lie in four parts.
+pub(super) fn codegen(config: &Config, decoder: &mut Decoder) -> Finished {
+    gptj(config, decoder)?;
+    let heads = decoder.layers.iter().find_map(|layer| layer.mixing.heads()).map_or(0, |heads| heads.heads);
+    match heads.is_multiple_of(4) {
+        true => Ok(()),
+        false => Err(ConfigError(format!("`n_head` is {heads}, no multiple of 4"))),
+    }
+}
+
+/// One bias, in the last layer.
+pub(super) fn neox_japanese(config: &Config, decoder: &mut Decoder) -> Finished {
+    let times = config.size("intermediate_multiple_size", Some(4))?;
+    let inner = decoder.hidden_size.saturating_mul(times);
+    each_mlp(decoder, |kind| kind.inner = inner);
+    let last = decoder.layers.len().saturating_sub(1);
+    each_attention(decoder, |number, heads| heads.biases = Biases::of(false, number == last));
+    Ok(())
+}
+
+/// Settings of attention in an object of their own. Models without scores by distance have learned positions, which no code of
+/// transformers reads.
+pub(super) fn mpt(config: &Config, decoder: &mut Decoder) -> Finished {
+    let of = Config::new(config.get("attn_config").cloned().unwrap_or_else(|| Value::Object(Map::new())))?;
+    for key in ["qk_ln", "prefix_lm", "attn_uses_sequence_id"] {
+        of.refuse(key)?;
+    }
+    let (alibi, unbiased) = (of.flag("alibi", true)?, config.flag("no_bias", true)?);
+    let (steepest, times) = (of.size("alibi_bias_max", Some(8))?, config.size("expansion_ratio", Some(4))?);
+    let kind = of.get("attn_type").and_then(Value::as_str).unwrap_or("multihead_attention");
+    if !alibi || !unbiased || steepest != 8 || times != 4 || kind != "multihead_attention" {
+        return Err(ConfigError(format!(
+            "`alibi` is {alibi}, `alibi_bias_max` {steepest}, `attn_type` {kind:?}, `no_bias` {unbiased} and `expansion_ratio` {times}; \
+             only true, 8, \"multihead_attention\", true and 4 are supported"
+        )));
+    }
+    let (scale, clip) = (of.optional_number("softmax_scale")?, of.optional_number("clip_qkv")?);
+    each_attention(decoder, |_, heads| {
+        heads.scores = Scores { alibi: Some(Alibi::Exact), ..Scores::PLAIN };
+        heads.scale = scale.unwrap_or(heads.scale);
+        heads.clip = clip;
+    });
+    Ok(())
+}
+
+/// Learned positions behind two that no text has.
+pub(super) fn biogpt(config: &Config, decoder: &mut Decoder) -> Finished {
+    learned_positions(decoder, 2);
+    scaled_rows(config, decoder)
+}
+
+fn scaled_rows(config: &Config, decoder: &mut Decoder) -> Finished {
+    if config.flag("scale_embedding", true)? {
+        decoder.embedding.factor = Some((decoder.hidden_size as f32).sqrt());
+    }
+    Ok(())
+}
+
+/// Positions as waves, from the third on.
+pub(super) fn xglm(config: &Config, decoder: &mut Decoder) -> Finished {
+    let hidden = decoder.hidden_size;
+    if hidden < 4 || !hidden.is_multiple_of(2) {
+        return Err(ConfigError(format!("`d_model` is {hidden}, where waves come in pairs")));
+    }
+    // The row of padding is empty, which no text meets where it is one of the first two.
+    if config.count("pad_token_id", 1)? > 1 {
+        return Err(ConfigError("`pad_token_id` is more than 1, which is not supported".into()));
+    }
+    decoder.embedding.waves = Some(2);
+    scaled_rows(config, decoder)
+}
+
+/// Norms over sums, and none at the end; by `gelu` its tanh form is meant.
+pub(super) fn openai_gpt(config: &Config, decoder: &mut Decoder) -> Finished {
+    learned_positions(decoder, 0);
+    let activation = match config.get("afn").map(|name| name.as_str().unwrap_or_default()) {
+        None | Some("gelu") => Activation::GeluTanh,
+        Some("relu") => Activation::Relu,
+        Some("silu" | "swish") => Activation::Silu,
+        Some(other) => {
+            return Err(ConfigError(format!("`afn` is {other:?}; known are gelu, relu, silu, swish")));
+        }
+    };
+    each_mlp(decoder, |kind| kind.activation = activation);
+    decoder.head.norm = false;
+    Ok(())
+}
+
 pub(super) fn opt(config: &Config, decoder: &mut Decoder) -> Finished {
     learned_positions(decoder, 2);
     let width = config.size("word_embed_proj_dim", Some(decoder.hidden_size))?;
@@ -253,20 +342,91 @@ pub(super) fn hunyuan(config: &Config, decoder: &mut Decoder) -> Finished {
     Ok(())
 }
 
-/// Long wavelengths are stretched unless the file says otherwise.
-pub(super) fn apertus(config: &Config, decoder: &mut Decoder) -> Finished {
-    if config.rope_parameters()?.is_some() {
-        return Ok(());
+/// Sinks, and a base of its own for each layer; layers with 0 do not turn.
+pub(super) fn granite_swa(config: &Config, decoder: &mut Decoder) -> Finished {
+    each_attention(decoder, |_, heads| heads.scores = Scores { sinks: true, ..Scores::PLAIN });
+    let (key, layers) = ("layer_rope_theta", decoder.layers.len());
+    let Some(value) = config.get(key) else { return Ok(()) };
+    let wrong = || ConfigError(format!("`{key}` does not have the bases of {layers} layers"));
+    let list = value.as_array().filter(|list| list.len() == layers).ok_or_else(wrong)?;
+    let Some(plain) = decoder.ropes.pop() else { return Ok(()) };
+    for (layer, base) in decoder.layers.iter_mut().zip(list) {
+        let base = base.as_f64().map(|base| base as f32).filter(|base| base.is_finite() && *base >= 0.0);
+        let base = base.ok_or_else(wrong)?;
+        let Mixing::Heads(_, rope) = &mut layer.mixing else { continue };
+        *rope = (base > 0.0).then(|| {
+            let known = decoder.ropes.iter().position(|known| known.settings.theta == base);
+            known.unwrap_or_else(|| {
+                let mut spec = RopeSpec { name: format!("rope {base}").into(), ..plain.clone() };
+                spec.settings.theta = base;
+                decoder.ropes.push(spec);
+                decoder.ropes.len() - 1
+            })
+        });
     }
+    Ok(())
+}
+
+/// Heads in pairs, of which one is taken from the other the more the deeper the layer.
+pub(super) fn diffllama(_: &Config, decoder: &mut Decoder) -> Finished {
+    let eps = decoder.eps;
+    let mut odd = None;
+    each_attention(decoder, |number, heads| {
+        let start = (0.8 - 0.6 * (-0.3 * number as f64).exp()) as f32;
+        heads.pairs = Some(Pairs { start, eps });
+        odd = odd.or(Some(heads.kv_heads).filter(|count| !count.is_multiple_of(2)));
+    });
+    match odd {
+        Some(heads) => {
+            Err(ConfigError(format!("`num_key_value_heads` is {heads}, where heads come in pairs")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Long wavelengths are stretched unless the file says otherwise, and three tokens end a text.
+pub(super) fn cwm(config: &Config, decoder: &mut Decoder) -> Finished {
+    if decoder.eos_token_id.is_empty() {
+        decoder.eos_token_id = vec![128_001, 128_008, 128_009];
+    }
+    if config.rope_parameters()?.is_none() {
+        stretched(decoder, 1_000_000.0, 16.0);
+    }
+    Ok(())
+}
+
+/// Norms behind both halves where the file does not say otherwise, and scores as usual.
+pub(super) fn hyperclovax(config: &Config, decoder: &mut Decoder) -> Finished {
+    if config.flag("use_post_norm", true)? {
+        each_layer(decoder, |layer| {
+            layer.norms.after_attention = Some("post_norm1");
+            layer.norms.after_feed = Some("post_norm2");
+        });
+    }
+    let scale = config.optional_number("attention_multiplier")?;
+    each_attention(decoder, |_, heads| heads.scale = scale.unwrap_or(heads.scale));
+    Ok(())
+}
+
+/// Llama 3's scaling over a first context of 8,192.
+fn stretched(decoder: &mut Decoder, theta: f32, factor: f32) {
     for rope in &mut decoder.ropes {
-        rope.settings.theta = 12_000_000.0;
+        rope.settings.theta = theta;
         rope.settings.scaling = RopeScaling::Llama3(Llama3Scaling {
-            factor: 8.0,
+            factor,
             low_frequency_factor: 1.0,
             high_frequency_factor: 4.0,
             original_context: 8192,
         });
     }
+}
+
+/// Long wavelengths are stretched unless the file says otherwise.
+pub(super) fn apertus(config: &Config, decoder: &mut Decoder) -> Finished {
+    if config.rope_parameters()?.is_some() {
+        return Ok(());
+    }
+    stretched(decoder, 12_000_000.0, 8.0);
     Ok(())
 }
 

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::finish::{Finished, each_attention};
 use super::row::{ONE_NORM, TWO_NORMS};
-use super::sparse::{self, give};
+use super::sparse::{self, PER_TOKEN, give};
 use super::{Beside, Decoder, Feed, LayerNorms, Mixing, layouts};
 use crate::blocks::{
-    Activation, Delta, Experts, GatedNorm, Lru, MlpKind, Router, Scoring, Selective, SelectiveNorms, Shared,
-    ShortConv, Ssm,
+    Activation, Delta, Divisor, Experts, GatedNorm, Lru, MlpKind, Router, Scoring, Selective, SelectiveNorms,
+    Shared, ShortConv, Ssm,
 };
 use crate::config::MOST_LAYERS;
 use crate::{Config, ConfigError};
@@ -105,10 +105,11 @@ pub(super) fn lfm2_moe(config: &Config, decoder: &mut Decoder) -> Finished {
         bias: false,
         correction: config.flag("use_expert_bias", true)?,
         groups: None,
-        normalised: config.flag("norm_topk_prob", true)?.then_some(1e-6),
+        divisor: config.flag("norm_topk_prob", true)?.then_some(Divisor::Sum(1e-6)),
         factor: config.number("routed_scaling_factor", 1.0)?,
     };
-    let of = sparse::experts(config, (&["num_experts"], 32), 4, inner, Activation::Silu, router)?;
+    let of =
+        sparse::experts(config, (&["num_experts"], 32), (PER_TOKEN, 4), inner, Activation::Silu, router)?;
     let dense = config.count("num_dense_layers", 2)?;
     give(decoder, of, |number| number >= dense);
     short_convs(config, decoder)
@@ -270,7 +271,7 @@ pub(super) fn jamba(config: &Config, decoder: &mut Decoder) -> Finished {
     }
     let (inner, activation) = sparse::dense(decoder);
     let count: (&[&str], usize) = (&["num_experts", "num_local_experts"], 16);
-    let of = sparse::experts(config, count, 2, inner, activation, sparse::SOFTMAX)?;
+    let of = sparse::experts(config, count, (PER_TOKEN, 2), inner, activation, sparse::SOFTMAX)?;
     let chooses = period(config, ("expert_layer_period", "expert_layer_offset"), (2, 1))?;
     // One expert is none: such layers are plain, and their files say so.
     give(decoder, of, |number| of.count > 1 && number % chooses.0 == chooses.1);
@@ -300,7 +301,7 @@ pub(super) fn granite_hybrid(config: &Config, decoder: &mut Decoder) -> Finished
         return Ok(());
     }
     let router = Router { scoring: Scoring::SoftmaxOfChosen, ..sparse::SOFTMAX };
-    let of = sparse::experts(config, (&["num_local_experts"], 8), 2, inner, activation, router)?;
+    let of = sparse::experts(config, (&["num_local_experts"], 8), (PER_TOKEN, 2), inner, activation, router)?;
     give(
         decoder,
         Experts { shared: Some(Shared { inner: shared, gated: false, biases: false }), ..of },
@@ -447,7 +448,8 @@ fn delta_experts(config: &Config, decoder: &mut Decoder, usual: [usize; 4]) -> F
     let inner = config.size("moe_intermediate_size", Some(inner))?;
     let shared = config.size("shared_expert_intermediate_size", Some(shared))?;
     let router = sparse::qwen_router(config, true)?;
-    let of = sparse::experts(config, (&["num_experts"], count), chosen, inner, activation, router)?;
+    let of =
+        sparse::experts(config, (&["num_experts"], count), (PER_TOKEN, chosen), inner, activation, router)?;
     let of = Experts { shared: Some(Shared { inner: shared, gated: true, biases: false }), ..of };
     let has = sparse::sparse_layers(config, decoder.layers.len())?;
     give(decoder, of, |number| has[number]);

@@ -39,6 +39,8 @@ pub enum Fusion {
     Stacked,
     /// Queries, key and value of one key head, then those of the next.
     ByGroup,
+    /// Queries, values and keys of a quarter of all heads, then those of the next quarter (CodeGen).
+    ByQuarter,
     /// The rows of one head of the first, those of the second, then those of the next head.
     ByHead,
     /// Queries, keys and values of the delta rule, those of one behind those of another.
@@ -231,6 +233,11 @@ impl Places {
             }
             (_, false) => {
                 Rows { first: at * inner, run: inner, stride: inner, of: fused.parts.len() * inner }
+            }
+            (Fusion::ByQuarter, true) => {
+                let run = heads / 4 * head_dim;
+                let first = [0, 2 * run, run][at.min(2)];
+                Rows { first, run, stride: 3 * run, of: 3 * heads * head_dim }
             }
             (Fusion::ByGroup, true) => {
                 let shared = heads / kv_heads.max(1);

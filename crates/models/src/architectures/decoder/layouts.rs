@@ -151,6 +151,77 @@ pub(super) const BLOOM: Layout = Layout {
     ..USUAL
 };
 
+pub(super) const CODEGEN: Layout = Layout { fused: &[qkv("attn.qkv_proj", Fusion::ByQuarter)], ..GPTJ };
+
+pub(super) const NEOX_JAPANESE: Layout = Layout {
+    prefixes: &["gpt_neox_japanese.", ""],
+    modules: &[
+        ("embed_tokens", "embed_in"),
+        ("norm", "final_layer_norm"),
+        ("self_attn.o_proj", "attention.dense"),
+        ("self_attn.o_proj.bias", "attention.dense_bias"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    ..NEOX
+};
+
+pub(super) const PERSIMMON: Layout = Layout {
+    modules: &[
+        ("norm", "final_layernorm"),
+        ("self_attn.o_proj", "self_attn.dense"),
+        ("self_attn.q_norm", "self_attn.q_layernorm"),
+        ("self_attn.k_norm", "self_attn.k_layernorm"),
+        ("mlp.up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ],
+    fused: &[qkv("self_attn.query_key_value", Fusion::ByGroup)],
+    ..USUAL
+};
+
+pub(super) const MPT: Layout = Layout {
+    prefixes: &["transformer.", ""],
+    layers: "blocks",
+    modules: &[
+        ("embed_tokens", "wte"),
+        ("norm", "norm_f"),
+        ("input_layernorm", "norm_1"),
+        ("post_attention_layernorm", "norm_2"),
+        ("self_attn.o_proj", "attn.out_proj"),
+        ("mlp.up_proj", "ffn.up_proj"),
+        ("mlp.down_proj", "ffn.down_proj"),
+    ],
+    fused: &[qkv("attn.Wqkv", Fusion::Stacked)],
+    ..USUAL
+};
+
+/// OPT's layers with another name of the last norm.
+pub(super) const BIOGPT: Layout = Layout {
+    prefixes: &["biogpt.", "model.", ""],
+    modules: &[
+        ("norm", "layer_norm"),
+        ("input_layernorm", "self_attn_layer_norm"),
+        ("post_attention_layernorm", "final_layer_norm"),
+        ("self_attn.o_proj", "self_attn.out_proj"),
+        ("mlp.up_proj", "fc1"),
+        ("mlp.down_proj", "fc2"),
+    ],
+    ..USUAL
+};
+
+pub(super) const OPENAI_GPT: Layout = Layout {
+    modules: &[
+        ("embed_tokens", "tokens_embed"),
+        ("embed_positions", "positions_embed"),
+        ("post_attention_layernorm", "ln_1"),
+        ("post_feedforward_layernorm", "ln_2"),
+        ("self_attn.o_proj", "attn.c_proj"),
+        ("mlp.up_proj", "mlp.c_fc"),
+        ("mlp.down_proj", "mlp.c_proj"),
+    ],
+    ..GPT2
+};
+
 pub(super) const MIXTRAL: Layout = Layout {
     modules: &[("mlp.gate", "block_sparse_moe.gate")],
     experts: ExpertFiles::Each("block_sparse_moe.experts.", [".w1", ".w3", ".w2"]),
@@ -180,6 +251,57 @@ pub(super) const DEEPSEEK: Layout = Layout {
         ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
     ],
     ..USUAL
+};
+
+pub(super) const ERNIE_MOE: Layout = Layout {
+    modules: &[
+        ("mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"),
+        ("mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const EXAONE_MOE: Layout = Layout {
+    modules: &[
+        ("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias"),
+        ("mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const AFMOE: Layout = Layout {
+    modules: &[
+        ("mlp.gate", "mlp.router.gate"),
+        ("mlp.gate.e_score_correction_bias", "mlp.expert_bias"),
+        ("mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const HUNYUAN_MOE: Layout = Layout {
+    modules: &[
+        ("self_attn.q_norm", "self_attn.query_layernorm"),
+        ("self_attn.k_norm", "self_attn.key_layernorm"),
+        ("mlp.gate", "mlp.gate.wg"),
+        ("mlp.shared_expert.gate_proj", "mlp.shared_mlp.gate_proj"),
+        ("mlp.shared_expert.up_proj", "mlp.shared_mlp.up_proj"),
+        ("mlp.shared_expert.down_proj", "mlp.shared_mlp.down_proj"),
+    ],
+    ..USUAL
+};
+
+pub(super) const MINIMAX_M2: Layout = Layout {
+    modules: &[
+        ("mlp.gate", "block_sparse_moe.gate"),
+        ("mlp.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"),
+    ],
+    ..MIXTRAL
 };
 
 pub(super) const LLAMA4: Layout = Layout {
@@ -264,6 +386,21 @@ pub(super) const GRANITE_HYBRID: Layout = Layout {
         Fused { parts: SHARED_GATE, published: "shared_mlp.input_linear", fusion: Fusion::Stacked },
     ],
     ..GRANITE_MOE
+};
+
+/// The same with other names of experts and what chooses among them.
+pub(super) const GRANITE_MOE_SWA: Layout = Layout {
+    modules: &[
+        ("mlp.gate", "block_sparse_moe.router"),
+        ("mlp.down_proj", "shared_mlp.output_linear"),
+        ("mlp.shared_expert.down_proj", "shared_mlp.output_linear"),
+    ],
+    experts: ExpertFiles::Together(
+        "block_sparse_moe.experts.gate_up_proj",
+        "block_sparse_moe.experts.down_proj",
+        false,
+    ),
+    ..GRANITE_HYBRID
 };
 
 pub(super) const NEMOTRON_H: Layout = Layout {

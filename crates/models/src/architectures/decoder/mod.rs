@@ -2,6 +2,7 @@
 //! built from the blocks. What a family is, as data too, is a [`Row`] of `table`; how a row and a file become a model is in
 //! `read`, with `finish` and `sparse` for what no column can say; where published files keep weights in `layout`.
 
+mod corrected;
 mod delayed;
 mod encoders;
 mod finish;
@@ -13,7 +14,9 @@ mod row;
 mod sparse;
 mod table;
 
-use pteron_ir::{Dim, ValueId};
+use std::borrow::Cow;
+
+use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
 
 use super::{Architecture, Facts};
@@ -76,6 +79,8 @@ pub struct Embedding {
     pub norm: Option<NormKind>,
     /// Learned rows for positions: how many, and the number of the first.
     pub positions: Option<(usize, usize)>,
+    /// Sines and cosines of positions, and the number of the first.
+    pub waves: Option<usize>,
     /// Rows for kinds of tokens.
     pub kinds: Option<usize>,
 }
@@ -99,7 +104,7 @@ pub struct Head {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
     /// What tells them from others of the model.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Features of a head that turn, the first ones.
     pub dims: usize,
     /// Features of a head.
@@ -223,7 +228,14 @@ impl Decoder {
             stem: "model",
             vocab_size: 0,
             hidden_size: 0,
-            embedding: Embedding { width: None, factor: None, norm: None, positions: None, kinds: None },
+            embedding: Embedding {
+                width: None,
+                factor: None,
+                norm: None,
+                positions: None,
+                waves: None,
+                kinds: None,
+            },
             norm,
             eps: 0.0,
             ropes: Vec::new(),
@@ -241,6 +253,7 @@ impl Decoder {
     /// The same with further rotary positions of whole heads.
     pub(super) fn turned(mut self, name: &'static str, head_dim: usize, settings: &RopeSettings) -> Decoder {
         let (settings, interleaved, backwards) = (settings.clone(), false, false);
+        let name = name.into();
         self.ropes.push(RopeSpec { name, dims: head_dim, head_dim, settings, interleaved, backwards });
         self
     }
@@ -276,6 +289,10 @@ impl Decoder {
             let rows = net.rows(rows, positions)?;
             x = net.add(x, rows)?;
         }
+        if let Some(first) = self.embedding.waves {
+            let waves = self.waves(net, first)?;
+            x = net.add(x, waves)?;
+        }
         if let Some(count) = self.embedding.kinds {
             let dtype = net.activations();
             let rows = net.floats("model.embed_types.weight", &[count, self.hidden_size], dtype, 0.0)?;
@@ -291,6 +308,24 @@ impl Decoder {
             x = Norm { kind, ..self.norm_of(name) }.apply(net, x)?;
         }
         Ok((table, x))
+    }
+
+    /// Sines of all positions times ever smaller numbers, then their cosines, `[T, hidden]`.
+    fn waves(&self, net: &mut Net, first: usize) -> Mixed {
+        let half = self.hidden_size / 2;
+        let step = 10_000f32.ln() / (half as f32 - 1.0);
+        let numbers: Vec<f32> = (0..half).map(|at| (at as f32 * -step).exp()).collect();
+        let numbers = net.vector("waves", &numbers);
+        let positions = net.positions()?;
+        let positions = net.cast(positions, DType::F32)?;
+        let first = net.scalar(first as f32, DType::F32);
+        let positions = net.add(positions, first)?;
+        let positions = net.op(Op::ExpandDims { x: positions, axis: 1 })?;
+        let angles = net.multiply(positions, numbers)?;
+        let (sines, cosines) = (net.op(Op::Sin { x: angles })?, net.op(Op::Cos { x: angles })?);
+        let waves = net.op(Op::Concatenate { tensors: vec![sines, cosines], axis: 1 })?;
+        let dtype = net.activations();
+        net.cast(waves, dtype)
     }
 
     fn mix(&self, net: &mut Net, x: ValueId, prefix: &str, layer: &Layer, ropes: &[Rope]) -> Mixed {
@@ -396,7 +431,7 @@ impl Decoder {
     fn layers_with(&self, net: &mut Net, mut x: ValueId, more: &[ValueId]) -> Mixed {
         let context = net.options().context;
         let ropes = self.ropes.iter().map(|spec| {
-            let rope = Rope::new(spec.name, spec.dims, &spec.settings, context)?;
+            let rope = Rope::new(&spec.name, spec.dims, &spec.settings, context)?;
             Ok(rope.within(spec.head_dim).interleaved(spec.interleaved).backwards(spec.backwards))
         });
         let ropes = ropes.collect::<Result<Vec<Rope>, ModelError>>()?;

@@ -53,6 +53,7 @@ impl Row {
                 factor,
                 norm: self.embedding_norm,
                 positions: None,
+                waves: None,
                 kinds: None,
             },
             norm: self.norm,
@@ -141,6 +142,7 @@ impl Row {
             out_bias: false,
             sub_norm: None,
             factors: (1.0, 1.0),
+            cutoff: None,
         })
     }
 
@@ -170,6 +172,18 @@ impl Row {
                 let pattern = key.map_or(Ok(otherwise), |key| config.size(key, Some(otherwise)))?;
                 let kinds = every_nth_full(layers, pattern);
                 config.layer_types(layers, |layer| kinds[layer])
+            }
+            Windows::AllButFirst(_, pattern) => config.layer_types(layers, |layer| match layer % pattern {
+                0 => LayerKind::Full,
+                _ => LayerKind::Sliding,
+            }),
+            Windows::From(_, first) => {
+                let first = config.count("max_window_layers", first)?;
+                let slides = !config.is_null("sliding_window");
+                config.layer_types(layers, |layer| match slides && layer >= first {
+                    true => LayerKind::Sliding,
+                    false => LayerKind::Full,
+                })
             }
             Windows::AllTypes(_) => {
                 let slides = !config.is_null("sliding_window");
@@ -201,7 +215,11 @@ impl Row {
                 "`layer_types` names layers that slide, and `use_sliding_window` switches the window off"
                     .into(),
             )),
-            Windows::Types(otherwise, ..) | Windows::AllTypes(otherwise) | Windows::Switched(otherwise) => {
+            Windows::Types(otherwise, ..)
+            | Windows::AllButFirst(otherwise, _)
+            | Windows::From(otherwise, _)
+            | Windows::AllTypes(otherwise)
+            | Windows::Switched(otherwise) => {
                 if slides && config.is_null("sliding_window") {
                     return Err(ConfigError(
                         "`sliding_window` is null, and there are layers that slide".into(),
@@ -220,8 +238,8 @@ impl Row {
         head_dim: usize,
         context: usize,
     ) -> Result<(Vec<RopeSpec>, fn(LayerKind) -> Option<usize>), ConfigError> {
-        let spec = |name, dims, settings, interleaved, backwards| RopeSpec {
-            name,
+        let spec = |name: &'static str, dims, settings, interleaved, backwards| RopeSpec {
+            name: name.into(),
             dims,
             head_dim,
             settings,

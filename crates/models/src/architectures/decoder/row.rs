@@ -250,6 +250,10 @@ pub enum Windows {
     /// Those that `layer_types` names, with a window of so many positions unless `sliding_window` says it; where the file does
     /// not name them, all but every n-th, by that key where there is one.
     Types(usize, Option<&'static str>, usize),
+    /// Those that `layer_types` names, with a window of so many positions; where the file does not name them, all but the first of so many.
+    AllButFirst(usize, usize),
+    /// Those from `max_window_layers` on, or else from that one, unless `sliding_window` is null (dots.llm1).
+    From(usize, usize),
     /// All of them, unless `layer_types` says otherwise (Ministral).
     AllTypes(usize),
     /// With `use_sliding_window`, those from `max_window_layers` on (Qwen).

@@ -1,15 +1,14 @@
-//! Families of experts: which layers have them, how their routers choose, and DeepSeek's latent attention.
+//! Families of experts: which layers have them, and how their routers choose.
 
 use serde_json::Value;
 
-use super::finish::{Finished, each_attention, only_full};
-use super::read::listed_still;
-use super::{Decoder, Feed, Mixing, RopeSpec};
+use super::finish::{Finished, each_attention, gptj, granite_swa, hunyuan, only_full};
+use super::read::{listed_still, size};
+use super::{Decoder, Feed};
 use crate::blocks::{
-    Activation, Biases, Experts, GroupScore, Groups, Latent, RopeScaling, Router, Scores, Scoring, Shared,
-    Warmth, YarnScaling,
+    Activation, Divisor, Experts, GroupScore, Groups, RopeScaling, Router, Scores, Scoring, Shared, Warmth,
+    YarnScaling,
 };
-use crate::config::RopeKeys;
 use crate::{Config, ConfigError};
 
 /// Weights that are shares of the softmax of all.
@@ -18,28 +17,29 @@ pub(super) const SOFTMAX: Router = Router {
     bias: false,
     correction: false,
     groups: None,
-    normalised: None,
+    divisor: None,
     factor: 1.0,
 };
 
 /// The same, divided by the sum of those that were chosen.
-const NORMALISED: Router = Router { normalised: Some(0.0), ..SOFTMAX };
+pub(super) const NORMALISED: Router = Router { divisor: Some(Divisor::Sum(0.0)), ..SOFTMAX };
+
+/// What says how many experts a token goes to, in most files.
+pub(super) const PER_TOKEN: &str = "num_experts_per_tok";
 
 /// Sizes of experts, checked.
 pub(super) fn experts(
     config: &Config,
-    (count_keys, count): (&[&str], usize),
-    chosen: usize,
+    count: (&[&str], usize),
+    chosen: (&str, usize),
     inner: usize,
     activation: Activation,
     router: Router,
 ) -> Result<Experts, ConfigError> {
-    let key = count_keys.iter().find(|key| config.get(key).is_some()).or(count_keys.first());
-    let key = key.copied().unwrap_or_default();
-    let count = config.size(key, Some(count))?;
-    let chosen = config.size("num_experts_per_tok", Some(chosen))?;
+    let count = size(config, count.0, Some(count.1))?;
+    let (key, chosen) = (chosen.0, config.size(chosen.0, Some(chosen.1))?);
     if chosen > count {
-        return Err(ConfigError(format!("`num_experts_per_tok` is {chosen}, and there are {count} experts")));
+        return Err(ConfigError(format!("`{key}` is {chosen}, and there are {count} experts")));
     }
     if let Some(Groups { count: groups, chosen: best, by }) = router.groups {
         let size = count / groups;
@@ -82,7 +82,7 @@ pub(super) fn give(decoder: &mut Decoder, experts: Experts, has: impl Fn(usize) 
 pub(super) fn mixtral(config: &Config, decoder: &mut Decoder) -> Finished {
     let (inner, activation) = dense(decoder);
     let count: (&[&str], usize) = (&["num_local_experts", "num_experts"], 8);
-    give(decoder, experts(config, count, 2, inner, activation, NORMALISED)?, |_| true);
+    give(decoder, experts(config, count, (PER_TOKEN, 2), inner, activation, NORMALISED)?, |_| true);
     Ok(())
 }
 
@@ -94,7 +94,14 @@ pub(super) fn phimoe(config: &Config, decoder: &mut Decoder) -> Finished {
     };
     let (inner, activation) = dense(decoder);
     let router = Router { scoring: Scoring::Mixer(part), ..SOFTMAX };
-    let of = experts(config, (&["num_local_experts", "num_experts"], 16), 2, inner, activation, router)?;
+    let of = experts(
+        config,
+        (&["num_local_experts", "num_experts"], 16),
+        (PER_TOKEN, 2),
+        inner,
+        activation,
+        router,
+    )?;
     if of.chosen != 2 {
         return Err(ConfigError(format!("`num_experts_per_tok` is {}, where this family has 2", of.chosen)));
     }
@@ -117,6 +124,30 @@ pub(super) fn phimoe(config: &Config, decoder: &mut Decoder) -> Finished {
         }
     }
     Ok(())
+}
+
+/// So many of them beside, as one.
+pub(super) fn shared(
+    config: &Config,
+    (key, usual): (&str, usize),
+    inner: usize,
+) -> Result<Option<Shared>, ConfigError> {
+    let count = config.count(key, usual)?;
+    Ok((count > 0).then_some(Shared { inner: inner * count, gated: false, biases: false }))
+}
+
+/// Layers of experts by `mlp_layer_types`, or else all but so many at the beginning.
+pub(super) fn by_kind(config: &Config, layers: usize, first: usize) -> Result<Vec<bool>, ConfigError> {
+    let key = "mlp_layer_types";
+    let Some(value) = config.get(key) else { return Ok((0..layers).map(|layer| layer >= first).collect()) };
+    let wrong = || ConfigError(format!("`{key}` does not name the kinds of {layers} layers"));
+    let list = value.as_array().filter(|list| list.len() == layers).ok_or_else(wrong)?;
+    let kinds = list.iter().map(|kind| match kind.as_str() {
+        Some("sparse") => Ok(true),
+        Some("dense") => Ok(false),
+        _ => Err(ConfigError(format!("`{key}` names {kind}; known are dense and sparse"))),
+    });
+    kinds.collect()
 }
 
 /// Layers of experts among others: `decoder_sparse_step` and `mlp_only_layers`.
@@ -142,7 +173,14 @@ pub(super) fn qwen2_moe(config: &Config, decoder: &mut Decoder) -> Finished {
     only_full(config, decoder)?;
     let (_, activation) = dense(decoder);
     let inner = config.size("moe_intermediate_size", Some(1408))?;
-    let of = experts(config, (&["num_experts"], 60), 4, inner, activation, qwen_router(config, false)?)?;
+    let of = experts(
+        config,
+        (&["num_experts"], 60),
+        (PER_TOKEN, 4),
+        inner,
+        activation,
+        qwen_router(config, false)?,
+    )?;
     let shared = config.size("shared_expert_intermediate_size", Some(5632))?;
     let of = Experts { shared: Some(Shared { inner: shared, gated: true, biases: false }), ..of };
     let has = sparse_layers(config, decoder.layers.len())?;
@@ -154,7 +192,7 @@ pub(super) fn qwen3_moe(config: &Config, decoder: &mut Decoder) -> Finished {
     let (_, activation) = dense(decoder);
     let inner = config.size("moe_intermediate_size", Some(768))?;
     let count: (&[&str], usize) = (&["num_experts", "num_local_experts"], 128);
-    let of = experts(config, count, 8, inner, activation, qwen_router(config, false)?)?;
+    let of = experts(config, count, (PER_TOKEN, 8), inner, activation, qwen_router(config, false)?)?;
     let has = sparse_layers(config, decoder.layers.len())?;
     give(decoder, of, |number| has[number]);
     Ok(())
@@ -163,7 +201,7 @@ pub(super) fn qwen3_moe(config: &Config, decoder: &mut Decoder) -> Finished {
 pub(super) fn olmoe(config: &Config, decoder: &mut Decoder) -> Finished {
     let (inner, activation) = dense(decoder);
     let count: (&[&str], usize) = (&["num_experts", "num_local_experts"], 64);
-    let of = experts(config, count, 8, inner, activation, qwen_router(config, false)?)?;
+    let of = experts(config, count, (PER_TOKEN, 8), inner, activation, qwen_router(config, false)?)?;
     give(decoder, of, |_| true);
     Ok(())
 }
@@ -171,8 +209,105 @@ pub(super) fn olmoe(config: &Config, decoder: &mut Decoder) -> Finished {
 pub(super) fn granite_moe(config: &Config, decoder: &mut Decoder) -> Finished {
     let (inner, activation) = dense(decoder);
     let router = Router { scoring: Scoring::SoftmaxOfChosen, ..SOFTMAX };
-    let of = experts(config, (&["num_local_experts"], 8), 2, inner, activation, router)?;
+    let of = experts(config, (&["num_local_experts"], 8), (PER_TOKEN, 2), inner, activation, router)?;
     give(decoder, of, |_| true);
+    Ok(())
+}
+
+/// The same beside a network that all tokens go through.
+pub(super) fn granite_shared(config: &Config, decoder: &mut Decoder) -> Finished {
+    granite_moe(config, decoder)?;
+    let inner = config.count("shared_intermediate_size", 0)?;
+    let shared = (inner > 0).then_some(Shared { inner, gated: false, biases: false });
+    for layer in &mut decoder.layers {
+        if let Feed::Experts(of) = &mut layer.feed {
+            of.shared = shared;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn granite_moe_swa(config: &Config, decoder: &mut Decoder) -> Finished {
+    granite_shared(config, decoder)?;
+    granite_swa(config, decoder)
+}
+
+pub(super) fn ernie_moe(config: &Config, decoder: &mut Decoder) -> Finished {
+    let (_, activation) = dense(decoder);
+    let inner = config.size("moe_intermediate_size", Some(1536))?;
+    let divisor = Some(Divisor::AtLeast(config.number("moe_norm_min", 1e-12)?));
+    let router = Router { correction: true, divisor, ..SOFTMAX };
+    let of = experts(config, (&["moe_num_experts"], 64), ("moe_k", 6), inner, activation, router)?;
+    let biases = config.flag("use_bias", false)?;
+    let shared = shared(config, ("moe_num_shared_experts", 2), inner)?;
+    let of = Experts { shared: shared.map(|shared| Shared { biases, ..shared }), ..of };
+    let interval = config.size("moe_layer_interval", Some(1))?;
+    let first = config.count("moe_layer_start_index", 1)?;
+    let last = match config.get("moe_layer_end_index").and_then(Value::as_i64) {
+        Some(-1) => usize::MAX,
+        _ => config.count("moe_layer_end_index", usize::MAX)?,
+    };
+    let has = |layer: usize| (layer + 1).is_multiple_of(interval) && (first..=last).contains(&layer);
+    give(decoder, of, has);
+    Ok(())
+}
+
+/// Layers may send tokens to different numbers of experts.
+pub(super) fn hunyuan_moe(config: &Config, decoder: &mut Decoder) -> Finished {
+    hunyuan(config, decoder)?;
+    let (inner, activation) = dense(decoder);
+    let layers = decoder.layers.len();
+    let count: (&[&str], usize) = (&["num_experts"], 1);
+    let key = "moe_topk";
+    let of = |config: &Config| experts(config, count, (key, 1), inner, activation, NORMALISED);
+    let all = match config.get(key) {
+        Some(Value::Array(list)) if list.len() == layers => list
+            .iter()
+            .map(|chosen| {
+                let mut config = config.clone();
+                config.set(key, chosen.clone());
+                of(&config)
+            })
+            .collect::<Result<Vec<_>, _>>()?,
+        Some(Value::Array(list)) => {
+            return Err(ConfigError(format!("`{key}` has {} numbers for {layers} layers", list.len())));
+        }
+        _ => vec![of(config)?; layers],
+    };
+    let shared = Some(Shared { inner, gated: false, biases: false });
+    for (layer, of) in decoder.layers.iter_mut().zip(all) {
+        layer.feed = Feed::Experts(Experts { shared, ..of });
+    }
+    Ok(())
+}
+
+pub(super) fn minimax_m2(config: &Config, decoder: &mut Decoder) -> Finished {
+    let (inner, activation) = dense(decoder);
+    let router = Router { scoring: Scoring::Sigmoid, correction: true, ..NORMALISED };
+    let count: (&[&str], usize) = (&["num_local_experts", "num_experts"], 256);
+    give(decoder, experts(config, count, (PER_TOKEN, 8), inner, activation, router)?, |_| true);
+    // Published files say the part of a head that turns by its features.
+    if config.get("rotary_dim").is_some() {
+        gptj(config, decoder)?;
+    }
+    Ok(())
+}
+
+pub(super) fn flex_olmo(config: &Config, decoder: &mut Decoder) -> Finished {
+    let (inner, activation) = dense(decoder);
+    let count: (&[&str], usize) = (&["num_experts", "num_local_experts"], 7);
+    let of = experts(config, count, (PER_TOKEN, 5), inner, activation, qwen_router(config, false)?)?;
+    give(decoder, of, |_| true);
+    Ok(())
+}
+
+pub(super) fn mellum(config: &Config, decoder: &mut Decoder) -> Finished {
+    let (_, activation) = dense(decoder);
+    let inner = config.size("moe_intermediate_size", Some(896))?;
+    let count: (&[&str], usize) = (&["num_experts", "num_local_experts"], 64);
+    let of = experts(config, count, (PER_TOKEN, 8), inner, activation, qwen_router(config, true)?)?;
+    let has = by_kind(config, decoder.layers.len(), 0)?;
+    give(decoder, of, |number| has[number]);
     Ok(())
 }
 
@@ -184,7 +319,7 @@ pub(super) fn gpt_oss(config: &Config, decoder: &mut Decoder) -> Finished {
     }
     let router = Router { scoring: Scoring::SoftmaxOfChosen, bias: true, ..SOFTMAX };
     let count: (&[&str], usize) = (&["num_local_experts", "num_experts"], 128);
-    let of = experts(config, count, 4, inner, Activation::QuickGelu, router)?;
+    let of = experts(config, count, (PER_TOKEN, 4), inner, Activation::QuickGelu, router)?;
     let limit = Some(config.number("swiglu_limit", 7.0)?);
     give(decoder, Experts { limit, biases: true, ..of }, |_| true);
     each_attention(decoder, |_, heads| heads.scores = Scores { sinks: true, ..Scores::PLAIN });
@@ -203,136 +338,12 @@ pub(super) fn gpt_oss(config: &Config, decoder: &mut Decoder) -> Finished {
     Ok(())
 }
 
-/// Latent attention in all layers.
-fn latent(config: &Config, decoder: &mut Decoder, q_rank: Option<usize>, interleaved: bool) -> Finished {
-    let q_rank = match config.is_null("q_lora_rank") {
-        true => None,
-        false => Some(config.size("q_lora_rank", q_rank)?),
-    };
-    let still = config.size("qk_nope_head_dim", Some(128))?;
-    let turning = config.size("qk_rope_head_dim", Some(64))?;
-    let keys = RopeKeys::usual(10_000.0);
-    let (settings, _) = config.rope_of(&keys, decoder.max_position_embeddings)?;
-    let mut scale = ((still + turning) as f32).powf(-0.5);
-    if let Some(parameters) = config.rope_parameters()?.filter(|_| settings.scaling != RopeScaling::None) {
-        let number = |key: &str| parameters.get(key).and_then(Value::as_f64);
-        if let Some(more) = number("mscale_all_dim").filter(|&more| more != 0.0) {
-            let factor =
-                number("factor").ok_or_else(|| ConfigError("rope parameters lack `factor`".into()))?;
-            scale *= (YarnScaling::usual_attention_factor(factor, more) as f32).powi(2);
-        }
-    }
-    decoder.ropes = vec![RopeSpec {
-        name: "rope",
-        dims: turning,
-        head_dim: turning,
-        settings,
-        interleaved,
-        backwards: false,
-    }];
-    let (kv_rank, value) = (config.size("kv_lora_rank", Some(512))?, config.size("v_head_dim", Some(128))?);
-    for layer in &mut decoder.layers {
-        if let Mixing::Heads(heads, _) = layer.mixing {
-            let latent = Latent {
-                heads: heads.heads,
-                q_rank,
-                kv_rank,
-                still,
-                turning,
-                value,
-                scale,
-                biases: heads.biases != Biases::None,
-                // Their norms have this number whatever the others have.
-                eps: 1e-6,
-            };
-            layer.mixing = Mixing::Latent(latent, 0);
-        }
-    }
-    Ok(())
-}
-
-fn shared(config: &Config, usual: usize, inner: usize) -> Result<Option<Shared>, ConfigError> {
-    let count = config.count("n_shared_experts", usual)?;
-    Ok((count > 0).then_some(Shared { inner: inner * count, gated: false, biases: false }))
-}
-
-pub(super) fn deepseek_v2(config: &Config, decoder: &mut Decoder) -> Finished {
-    latent(config, decoder, Some(1536), true)?;
-    let (_, activation) = dense(decoder);
-    let inner = config.size("moe_intermediate_size", Some(1407))?;
-    let groups = match config.get("topk_method").map(|method| method.as_str().unwrap_or_default()) {
-        None | Some("greedy") => None,
-        Some("group_limited_greedy") => Some(Groups {
-            count: config.size("n_group", None)?,
-            chosen: config.size("topk_group", None)?,
-            by: GroupScore::Best,
-        }),
-        Some(other) => {
-            return Err(ConfigError(format!("`topk_method` is {other:?}, which is not supported")));
-        }
-    };
-    let factor = config.number("routed_scaling_factor", 1.0)?;
-    let router = Router { groups, factor, ..SOFTMAX };
-    if config.get("num_experts_per_tok").is_none() {
-        return Err(ConfigError("`num_experts_per_tok` is missing".into()));
-    }
-    let of = experts(config, (&["n_routed_experts", "num_experts"], 64), 1, inner, activation, router)?;
-    let biases = config.flag("mlp_bias", false)?;
-    let shared = shared(config, 2, inner)?.map(|shared| Shared { biases, ..shared });
-    let of = Experts { shared, ..of };
-    let first = config.count("first_k_dense_replace", 0)?;
-    give(decoder, of, |number| number >= first);
-    Ok(())
-}
-
-/// Sigmoids, a correction of the choice, groups by their two best.
-fn corrected(config: &Config, groups: (usize, usize), factor: f32) -> Result<Router, ConfigError> {
-    let groups = Groups {
-        count: config.size("n_group", Some(groups.0))?,
-        chosen: config.size("topk_group", Some(groups.1))?,
-        by: GroupScore::BestTwo,
-    };
-    Ok(Router {
-        scoring: Scoring::Sigmoid,
-        bias: false,
-        correction: true,
-        groups: Some(groups).filter(|groups| groups.count > 1),
-        normalised: config.flag("norm_topk_prob", true)?.then_some(1e-20),
-        factor: config.number("routed_scaling_factor", factor)?,
-    })
-}
-
-pub(super) fn deepseek_v3(config: &Config, decoder: &mut Decoder) -> Finished {
-    latent(config, decoder, Some(1536), config.flag("rope_interleave", true)?)?;
-    let (_, activation) = dense(decoder);
-    let inner = config.size("moe_intermediate_size", Some(2048))?;
-    let router = corrected(config, (8, 4), 2.5)?;
-    let count: (&[&str], usize) = (&["n_routed_experts", "num_local_experts"], 256);
-    let of = experts(config, count, 8, inner, activation, router)?;
-    let of = Experts { shared: shared(config, 1, inner)?, ..of };
-    let first = config.count("first_k_dense_replace", 3)?;
-    give(decoder, of, |number| number >= first);
-    Ok(())
-}
-
-pub(super) fn glm4_moe(config: &Config, decoder: &mut Decoder) -> Finished {
-    let (_, activation) = dense(decoder);
-    let inner = config.size("moe_intermediate_size", Some(1408))?;
-    let router = corrected(config, (1, 1), 1.0)?;
-    let count: (&[&str], usize) = (&["n_routed_experts", "num_local_experts"], 128);
-    let of = experts(config, count, 8, inner, activation, router)?;
-    let of = Experts { shared: shared(config, 1, inner)?, ..of };
-    let first = config.count("first_k_dense_replace", 1)?;
-    give(decoder, of, |number| number >= first);
-    Ok(())
-}
-
 /// Chunks of positions where queries turn; elsewhere queries that grow with their position.
 pub(super) fn llama4(config: &Config, decoder: &mut Decoder) -> Finished {
     let layers = decoder.layers.len();
     let (inner, activation) = dense(decoder);
     let router = Router { scoring: Scoring::SigmoidOfChosen, ..SOFTMAX };
-    let of = experts(config, (&["num_local_experts"], 16), 1, inner, activation, router)?;
+    let of = experts(config, (&["num_local_experts"], 16), (PER_TOKEN, 1), inner, activation, router)?;
     let of =
         Experts { weighs_inputs: true, shared: Some(Shared { inner, gated: false, biases: false }), ..of };
     let wide = config.size("intermediate_size_mlp", Some(16_384))?;

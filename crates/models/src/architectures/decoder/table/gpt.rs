@@ -355,3 +355,148 @@ pub(super) const NEMOTRON: Row = Row {
     ends: (Some(2), Some(3)),
     ..LLAMA
 };
+
+pub(super) const CODEGEN: Row = Row {
+    names: &["codegen", "CodeGenForCausalLM"],
+    layout: &layouts::CODEGEN,
+    finish: finish::codegen,
+    ..GPTJ
+};
+
+pub(super) const NEOX_JAPANESE: Row = Row {
+    names: &["gpt_neox_japanese", "GPTNeoXJapaneseForCausalLM"],
+    sizes: Sizes { vocab: 32_000, hidden: 2560, inner: None, layers: 32, heads: 32, ..NEOX.sizes },
+    keys: &Keys { inner: &[""], kv_heads: &[], ..KEYS },
+    layout: &layouts::NEOX_JAPANESE,
+    parallel: NEVER,
+    qkv_bias: NEVER,
+    out_bias: NEVER,
+    rope: RopeRow::One {
+        keys: RopeKeys {
+            theta: ("rotary_emb_base", 10_000.0),
+            partial: Some(("rotary_pct", 1.0)),
+            original: None,
+            is_long: false,
+        },
+        interleaved: false,
+        backwards: false,
+    },
+    mlp_bias: NEVER,
+    tied: true,
+    ends: (Some(31_996), Some(31_999)),
+    finish: finish::neox_japanese,
+    ..NEOX
+};
+
+pub(super) const PERSIMMON: Row = Row {
+    names: &["persimmon", "PersimmonForCausalLM"],
+    sizes: Sizes {
+        vocab: 262_144,
+        hidden: 4096,
+        inner: Some(16_384),
+        layers: 36,
+        context: 16_384,
+        ..NEOX.sizes
+    },
+    layout: &layouts::PERSIMMON,
+    parallel: NEVER,
+    qkv_bias: ALWAYS,
+    out_bias: ALWAYS,
+    head_norms: Some(HeadNormRow {
+        when: Flag::Key("qk_layernorm", true),
+        kind: NormKind::Layer,
+        span: Span::Head,
+        after_rope: false,
+    }),
+    rope: RopeRow::partial("partial_rotary_factor", 0.5, false),
+    activation: ("hidden_act", Activation::SquaredRelu),
+    ends: (Some(1), Some(2)),
+    ..NEOX
+};
+
+pub(super) const MPT: Row = Row {
+    names: &["mpt", "MptForCausalLM"],
+    sizes: Sizes {
+        vocab: 50_368,
+        hidden: 2048,
+        inner: None,
+        layers: 24,
+        heads: 16,
+        kv_heads: None,
+        head_dim: HeadDim::Shared,
+        context: 2048,
+    },
+    keys: &Keys {
+        hidden: &["d_model", "hidden_size"],
+        inner: &[""],
+        layers: &["n_layers", "num_hidden_layers"],
+        heads: &["n_heads", "num_attention_heads"],
+        kv_heads: &[],
+        context: &["max_seq_len"],
+    },
+    layout: &layouts::MPT,
+    norm: NormKind::LayerUnbiased,
+    eps: ("layer_norm_epsilon", 1e-5),
+    qkv_bias: NEVER,
+    out_bias: NEVER,
+    rope: RopeRow::None,
+    activation: ("", Activation::Gelu),
+    gated: false,
+    mlp_bias: NEVER,
+    tied: true,
+    ends: (None, None),
+    finish: finish::mpt,
+    ..LLAMA
+};
+
+pub(super) const BIOGPT: Row = Row {
+    names: &["biogpt", "BioGptForCausalLM"],
+    sizes: Sizes {
+        vocab: 42_384,
+        hidden: 1024,
+        inner: Some(4096),
+        layers: 24,
+        heads: 16,
+        context: 1024,
+        ..OPT.sizes
+    },
+    keys: &Keys { kv_heads: &[], ..KEYS },
+    layout: &layouts::BIOGPT,
+    qkv_bias: ALWAYS,
+    out_bias: ALWAYS,
+    activation: ("hidden_act", Activation::Gelu),
+    mlp_bias: ALWAYS,
+    ends: (Some(0), Some(2)),
+    finish: finish::biogpt,
+    ..OPT
+};
+
+pub(super) const XGLM: Row = Row {
+    names: &["xglm", "XGLMForCausalLM"],
+    sizes: Sizes { vocab: 256_008, context: 2048, ..BIOGPT.sizes },
+    keys: &Keys {
+        hidden: &["d_model", "hidden_size"],
+        inner: &["ffn_dim"],
+        layers: &["num_layers", "num_hidden_layers"],
+        heads: &["attention_heads", "num_attention_heads"],
+        kv_heads: &[],
+        context: &["max_position_embeddings"],
+    },
+    activation: ("activation_function", Activation::Gelu),
+    refused: &["add_cross_attention"],
+    finish: finish::xglm,
+    ..BIOGPT
+};
+
+pub(super) const OPENAI_GPT: Row = Row {
+    names: &["openai-gpt", "OpenAIGPTLMHeadModel"],
+    sizes: Sizes { vocab: 40_478, context: 512, ..GPT2.sizes },
+    keys: &Keys { inner: &[""], ..GPT_KEYS },
+    layout: &layouts::OPENAI_GPT,
+    norms: crate::architectures::decoder::LayerNorms { of_sums: true, ..NORMS_AFTER },
+    activation: ("", Activation::GeluTanh),
+    ends: (None, None),
+    refused: &[],
+    finish: finish::openai_gpt,
+    ..GPT2
+};

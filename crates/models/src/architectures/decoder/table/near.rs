@@ -179,6 +179,87 @@ pub(super) const GRANITE: Row = Row {
     ..LLAMA
 };
 
+pub(super) const GRANITE_SWA: Row = Row {
+    names: &["granite_swa", "GraniteSWAForCausalLM"],
+    sizes: Sizes {
+        vocab: 100_352,
+        hidden: 2560,
+        inner: Some(8192),
+        layers: 24,
+        heads: 20,
+        kv_heads: Some(4),
+        context: 8192,
+        ..LLAMA.sizes
+    },
+    eps: ("rms_norm_eps", 1e-5),
+    windows: Windows::AllButFirst(128, 4),
+    tied: true,
+    ends: (Some(100_257), Some(100_257)),
+    finish: finish::granite_swa,
+    ..GRANITE
+};
+
+pub(super) const HYPERCLOVAX: Row = Row {
+    names: &["hyperclovax", "HyperCLOVAXForCausalLM"],
+    scale: Scale::RootOfHead,
+    logits: Factor::Key("logits_scaling", 1.0),
+    finish: finish::hyperclovax,
+    ..GRANITE
+};
+
+pub(super) const CWM: Row = Row {
+    names: &["cwm", "CwmForCausalLM"],
+    sizes: Sizes {
+        vocab: 128_256,
+        hidden: 6144,
+        inner: Some(21_504),
+        layers: 64,
+        heads: 48,
+        kv_heads: Some(8),
+        head_dim: HeadDim::Usual(128),
+        context: 131_072,
+    },
+    eps: ("rms_norm_eps", 1e-5),
+    qkv_bias: NEVER,
+    out_bias: NEVER,
+    rope: RopeRow::usual(1_000_000.0),
+    windows: Windows::AllButFirst(8192, 4),
+    ends: (Some(128_000), None),
+    finish: finish::cwm,
+    ..LLAMA
+};
+
+pub(super) const DIFFLLAMA: Row = Row {
+    names: &["diffllama", "DiffLlamaForCausalLM"],
+    sizes: Sizes { hidden: 2048, inner: Some(8192), layers: 16, ..LLAMA.sizes },
+    eps: ("rms_norm_eps", 1e-5),
+    mlp_bias: NEVER,
+    finish: finish::diffllama,
+    ..LLAMA
+};
+
+/// Llama with norms around the mean and without gates.
+pub(super) const JAIS2: Row = Row {
+    names: &["jais2", "Jais2ForCausalLM"],
+    sizes: Sizes {
+        vocab: 150_272,
+        hidden: 3328,
+        inner: Some(26_624),
+        heads: 26,
+        context: 8192,
+        ..LLAMA.sizes
+    },
+    norm: NormKind::Layer,
+    eps: ("layer_norm_eps", 1e-5),
+    qkv_bias: Flag::Key("attention_bias", true),
+    out_bias: Flag::Key("attention_bias", true),
+    activation: ("hidden_act", Activation::SquaredRelu),
+    gated: false,
+    mlp_bias: Flag::Key("mlp_bias", true),
+    ends: (Some(0), Some(150_024)),
+    ..LLAMA
+};
+
 pub(super) const GLM: Row = Row {
     names: &["glm", "GlmForCausalLM"],
     sizes: Sizes {

@@ -3,13 +3,13 @@
 
     VENV/bin/python suite_cases.py OUT [--filter GLOB]... [--zip FILE]
 
-A case is named FLOW.TEST: `xnnpack.add_dtype_float32`, `vulkan_static_int8_per_channel.conv2d_basic`. The flows are
-the four of XNNPACK, the two of Vulkan and `portable`. Models, inputs and the way to a program are the suite's; outputs
-are those of ExecuTorch's runtime, which has to agree with PyTorch as closely as the suite asks (of Vulkan, which the
-wheel cannot run, PyTorch's own). Tests that upstream does not complete or that leave nothing to a delegate are
-skipped, with the reason. Cases that OUT has already are kept. Each is made in a process of its own, since
-exporters and runtime end the process now and then. The suite's modules need the package `pytest`, its models
-`torchvision` and `torchaudio`.
+A case is named FLOW.TEST: `xnnpack.add_dtype_float32`, `vulkan_static_int8_per_channel.conv2d_basic`; the second program
+of a test that has several is FLOW.TEST.2. The flows are the four of XNNPACK, the two of Vulkan and `portable`. Models,
+inputs and the way to a program are the suite's; outputs are those of ExecuTorch's runtime, which has to agree with
+PyTorch as closely as the suite asks (of Vulkan, which the wheel cannot run, PyTorch's own). Programs that upstream does
+not complete or that leave nothing to a delegate are skipped, with the reason. Cases that OUT has already are kept.
+Each is made in a process of its own, since exporters and runtime end the process now and then. The suite's modules
+need the package `pytest`, its models `torchvision` and `torchaudio`.
 """
 
 import copy
@@ -44,20 +44,21 @@ FLOAT_TOLERANCE = 1e-4
 SUITE_ATOL, SUITE_RTOL = 1e-1, 4e-2
 
 
-class Made(Exception):
-    """The test has handed over its model: there is nothing more to do in it."""
+class Program:
+    """What a test of the suite asks to be lowered and run."""
+
+    def __init__(self, model, inputs, random, shapes):
+        self.model, self.inputs, self.random, self.shapes = model, inputs, random, shapes
 
 
 class Runner:
-    """What a test of the suite calls: keeps the model and the inputs."""
+    """What a test of the suite calls, as often as it likes: keeps the programs, which run later."""
 
     def __init__(self, flow):
-        self._flow = flow
+        self._flow, self.programs = flow, []
 
     def lower_and_run_model(self, model, inputs, generate_random_test_inputs=True, dynamic_shapes=None):
-        self.model, self.inputs = model, inputs
-        self.random, self.shapes = generate_random_test_inputs, dynamic_shapes
-        raise Made
+        self.programs.append(Program(model, inputs, generate_random_test_inputs, dynamic_shapes))
 
 
 def load_flow(name):
@@ -135,25 +136,34 @@ def runtime_outputs(pte, inputs):
     return copy.deepcopy(loaded.run_method("forward", tuple(tree_flatten(inputs)[0])))
 
 
-def build(out, flow_name, case, test, values):
-    flow = load_flow(flow_name)
+def programs(flow, name, test, values):
+    """What a test asks for, in its order, and why it ends early, where it does."""
     skipped, reason = flow.should_skip_test(test.__name__, values)
     if skipped:
-        raise Skip(f"upstream: {reason}")
-    torch.manual_seed(zlib.crc32(case.encode()))
-    runner = Runner(flow)
+        return [], f"upstream: {reason}"
+    torch.manual_seed(zlib.crc32(name.encode()))
+    runner, reason = Runner(flow), None
     try:
         test(runner, **values)
-        raise Skip("upstream: the test makes no program")
-    except Made:
-        pass
     except Exception as error:
-        raise Skip(f"upstream: {first_line(error)}") from error
-    tester = stage("eager", lambda: (runner.model(*runner.inputs), flow.tester_factory(runner.model, runner.inputs)))[1]
+        reason = f"upstream: {first_line(error)}"
+    if not runner.programs and reason is None:
+        reason = "upstream: the test makes no program"
+    return runner.programs, reason
+
+
+def build(out, flow_name, case, number, *test):
+    flow = load_flow(flow_name)
+    found, reason = programs(flow, *test)
+    if number == len(found):
+        raise Skip(reason)
+    wanted = found[number]
+    torch.manual_seed(zlib.crc32(case.encode()))
+    tester = stage("eager", lambda: (wanted.model(*wanted.inputs), flow.tester_factory(wanted.model, wanted.inputs)))[1]
     if flow.quantize:
         stage("quantise", lambda: tester.quantize(flow.quantize_stage_factory()))
     kinds = importlib.import_module("executorch.backends.test.harness.stages").StageType
-    export = tester._get_default_stage(kinds.EXPORT, dynamic_shapes=runner.shapes)
+    export = tester._get_default_stage(kinds.EXPORT, dynamic_shapes=wanted.shapes)
     stage("export", lambda: tester.export(export))
     program = tester.get_artifact()
     stage("lower", tester.to_edge_transform_and_lower)
@@ -162,11 +172,11 @@ def build(out, flow_name, case, test, values):
         raise Skip("nothing is delegated")
     stage("write", lambda: (tester.to_executorch(), tester.serialize()))
     pte = tester.get_artifact()
-    given = [runner.inputs]
-    if runner.shapes is not None:
-        given.append(smaller(runner.inputs, runner.shapes))
-    elif runner.random:
-        given.append(random_like(runner.inputs))
+    given = [wanted.inputs]
+    if wanted.shapes is not None:
+        given.append(smaller(wanted.inputs, wanted.shapes))
+    elif wanted.random:
+        given.append(random_like(wanted.inputs))
     steps = [step(pte, program, inputs, flow) for inputs in given]
     atol, rtol = FLOAT_TOLERANCE, FLOAT_TOLERANCE
     if "static" in flow_name:
@@ -204,14 +214,16 @@ def apart(seconds, run):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reader)
         try:
-            run()
-            said = "made"
-        except BaseException as error:
-            said = first_line(error)
-        os.write(writer, said.encode()[:4000])
-        os._exit(0)
+            os.close(reader)
+            try:
+                run()
+                said = "made"
+            except BaseException as error:
+                said = first_line(error)
+            os.write(writer, said.encode()[:4000])
+        finally:  # also where nobody listens any more: the loop over cases is the parent's alone
+            os._exit(0)
     os.close(writer)
     ready = select.select([reader], [], [], seconds)[0]
     if not ready:
@@ -251,20 +263,26 @@ def of_each_in_turn(found):
     return sorted(in_turn, key=lambda one: list(SECONDS).index(one[0]))
 
 
+def jobs():
+    """Every case with how to make it."""
+    for kind, _, *test in of_each_in_turn(tests()):
+        for flow in FLOWS:
+            # Models take long to make, and are one a test.
+            found, reason = ([None], None) if kind == "models" else programs(load_flow(flow), *test)
+            for number in range(len(found) + (reason is not None)):
+                case = f"{flow}.{test[0]}" + (f".{number + 1}" if number else "")
+
+                def make(out, kind=kind, flow=flow, case=case, number=number, test=test):
+                    if not (out / case / "case.json").exists():
+                        apart(SECONDS[kind], lambda: build(out, flow, case, number, *test))
+
+                yield case, make
+
+
 def main():
     torch.set_num_threads(1)  # no pool of threads that processes would share
     warm()
-    jobs = []
-    for kind, _, name, test, values in of_each_in_turn(tests()):
-        for flow in FLOWS:
-            case = f"{flow}.{name}"
-
-            def make(out, kind=kind, flow=flow, case=case, test=test, values=values):
-                if not (out / case / "case.json").exists():
-                    apart(SECONDS[kind], lambda: build(out, flow, case, test, values))
-
-            jobs.append((case, make))
-    make_all(__doc__, jobs)
+    make_all(__doc__, jobs())
 
 
 if __name__ == "__main__":

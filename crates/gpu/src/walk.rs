@@ -338,7 +338,13 @@ impl<'a> Walk<'a> {
                 }
                 StepNode::Run { node, .. } => node.clone(),
             };
-            match self.step_on()? {
+            let paused = self.step_on()?;
+            if let Some(bytes) = self.lowering.take_beyond() {
+                return invalid(format!(
+                    "{bytes} bytes between the kernels of an op are more than one of them can see on this device"
+                ));
+            }
+            match paused {
                 Some(Pause::Admit(written)) => {
                     self.next -= 1;
                     return Ok(Pause::Admit(written));

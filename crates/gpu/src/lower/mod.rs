@@ -53,6 +53,8 @@ pub(crate) struct Lowering {
     /// Whether kernels see parts of the arena, because it is larger than what they may see.
     pub(crate) windowed: bool,
     scratches: usize,
+    /// Bytes of a scratch that no kernel could see as a whole: the step cannot run.
+    beyond: Option<usize>,
     /// Radians by pair, by base and features that turn: powers take longer than all else of a token.
     radians: HashMap<(u32, usize), Arc<[f32]>>,
     /// The last product of few rows, where the last dispatch is one.
@@ -70,6 +72,7 @@ impl Lowering {
             next,
             windowed,
             scratches: 0,
+            beyond: None,
             radians: HashMap::new(),
             product: None,
         }
@@ -100,7 +103,11 @@ impl Lowering {
     /// A tensor for the time of this step.
     pub(crate) fn scratch(&mut self, dtype: DType, sizes: &[usize]) -> View {
         let layout = Layout::row_major(sizes).unwrap_or(Layout::SCALAR);
-        let offset = self.reserve(layout.len() * dtype.size());
+        let bytes = layout.len().saturating_mul(dtype.size());
+        if bytes as u64 > self.features.max_binding || layout.len() > i32::MAX as usize {
+            self.beyond = Some(bytes);
+        }
+        let offset = self.reserve(bytes);
         self.scratches += 1;
         let storage = Storage::Heap(SCRATCH + self.scratches);
         View { region: Region::Arena, offset, dtype, layout, storage }
@@ -134,9 +141,9 @@ impl Lowering {
         }
     }
 
-    /// Whether a kernel can see so many bytes of one region.
-    pub(crate) fn sees(&self, bytes: usize) -> bool {
-        bytes as u64 <= self.features.max_binding
+    /// Bytes of a scratch since this was last asked that no kernel could see.
+    pub(crate) fn take_beyond(&mut self) -> Option<usize> {
+        self.beyond.take()
     }
 
     pub(crate) fn settle(&mut self, target: View, out: View) {

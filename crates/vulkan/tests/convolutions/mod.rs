@@ -1,10 +1,12 @@
 //! Convolutions of every kind on the device against the reference backend: one to three axes, plain and transposed, dense, grouped and
 //! depthwise, of every pair of float dtypes, over strided operands, with sizes on either side of tiles.
 
-use crate::differential::run_graph;
 use crate::packed::{agrees, devices, operands, tensor};
+use crate::{device, differential::run_graph};
+use pteron_gpu::Features;
 use pteron_ir::{Op, Ssa, ValueId, parse_graph};
 use pteron_tensor::DType;
+use pteron_vulkan::VulkanOptions;
 
 const X: ValueId = ValueId(0);
 const W: ValueId = ValueId(1);
@@ -206,4 +208,30 @@ output %3 "out": f32[1, 1, 8]
             }
         }
     }
+}
+
+/// Halves of which a row is no whole number of words are floats first, twice as many bytes.
+#[test]
+fn what_no_kernel_could_see_between_two_is_an_error() {
+    let features = Features { max_binding: 1 << 20, ..Features::LEAST };
+    let options = VulkanOptions { at_most: Some(features), ..VulkanOptions::default() };
+    let Some(backend) = device::open_with(&options) else { return };
+    let run = |count: usize| {
+        let text = format!(
+            r#"
+graph "forward"
+  input %0 "x": f16[1, {count}, 1]
+  input %1 "w": f16[9, 1, 1]
+{{
+  %2: f16[1, {count}, 9] = conv1d(x=%0, w=%1)
+}}
+output %2 "out": f16[1, {count}, 9]
+"#
+        );
+        let inputs = [tensor(DType::F16, &[1, count, 1], 1).into(), tensor(DType::F16, &[9, 1, 1], 2).into()];
+        run_graph(parse_graph(&text).unwrap(), &inputs, backend.as_ref()).map(drop)
+    };
+    run(20_000).unwrap();
+    let error = run(50_000).unwrap_err().to_string();
+    assert!(error.contains("between the kernels of an op"), "{error}");
 }

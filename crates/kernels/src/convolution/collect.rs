@@ -1,8 +1,9 @@
-//! What lies under a kernel at some output positions, side by side: rows for a product of matrices. Taps that are neighbours along
-//! the last axis are neighbours in memory, and are copied as one run.
+//! What lies under a kernel at some output positions: rows for a product of matrices. Where a tap has channels enough, the product
+//! reads them where they lie, by address (an implicit product); else they are copied side by side (im2col). Taps that are neighbours
+//! along the last axis are neighbours in memory then, and are copied as one run.
 
 use super::{Axis, Direction, Shape};
-use crate::dense::packed::Rows;
+use crate::dense::packed::{Origin, Rows};
 use crate::split::Shared;
 use std::ops::Range;
 
@@ -38,6 +39,9 @@ impl Spatial {
     }
 }
 
+/// Channels of a tap from which on they are read where they lie.
+const PIECE: usize = 16;
+
 /// Copies floats. Runs of a few, as a first layer with three channels has them, are not worth a call.
 ///
 /// # Safety
@@ -46,18 +50,27 @@ impl Spatial {
 unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
     // SAFETY: the caller's promise.
     unsafe {
+        let eight = |at: usize| {
+            to.add(at).cast::<[f32; 8]>().write_unaligned(from.add(at).cast::<[f32; 8]>().read_unaligned());
+        };
         if count > 64 {
             return from.copy_to_nonoverlapping(to, count);
         }
-        let mut at = 0;
-        while at + 8 <= count {
-            to.add(at).cast::<[f32; 8]>().write_unaligned(from.add(at).cast::<[f32; 8]>().read_unaligned());
-            at += 8;
+        if count < 8 {
+            return (0..count).for_each(|at| to.add(at).write(from.add(at).read()));
         }
-        while at < count {
-            to.add(at).write(from.add(at).read());
-            at += 1;
-        }
+        (0..count / 8).for_each(|at| eight(at * 8));
+        // The last eight once more, rather than what is left one by one.
+        eight(count - 8);
+    }
+}
+
+/// How the rows of a convolution's product come.
+pub(super) fn origin(shape: &Shape<'_>) -> Origin {
+    match shape.depth() {
+        _ if shape.lies_even() => Origin::Dense,
+        depth if depth >= PIECE => Origin::Pieces(depth),
+        _ => Origin::Copied,
     }
 }
 
@@ -75,32 +88,50 @@ impl<'a> Collected<'a> {
         Collected { shape, spatial: Spatial::of(shape), x: Shared::new(x.cast_mut()), group }
     }
 
-    /// One row: `[taps][channels of the group]`.
+    /// The input that a group begins with.
+    fn image(&self, batch: usize) -> *const f32 {
+        let (shape, depth) = (self.shape, self.shape.depth());
+        self.x.get().wrapping_add(batch * shape.pixels() * shape.channels + self.group * depth).cast_const()
+    }
+
+    /// Calls `f` for each line of the kernel with its first tap, and where the line of the input lies that it meets.
+    #[inline(always)]
+    fn each_line(&self, batch: usize, position: [usize; 3], mut f: impl FnMut(usize, Option<*const f32>)) {
+        let Spatial { input: [_, height, width], kernel, .. } = self.spatial;
+        for deep in 0..kernel[0] {
+            for high in 0..kernel[1] {
+                let line =
+                    self.spatial.meet(0, position[0], deep).zip(self.spatial.meet(1, position[1], high));
+                let line = line.map(|(deep, high)| {
+                    self.image(batch).wrapping_add((deep * height + high) * width * self.shape.channels)
+                });
+                f((deep * kernel[1] + high) * kernel[2], line);
+            }
+        }
+    }
+
+    /// Rows of neighbours along the last axis: `[taps][channels of the group]` each.
     ///
     /// # Safety
-    /// The position is inside the output; there is room for a row.
-    unsafe fn row(&self, batch: usize, position: [usize; 3], to: *mut f32) {
-        let Collected { shape, spatial, .. } = self;
-        let (channels, depth) = (shape.channels, shape.depth());
-        let [_, height, width] = spatial.input;
-        let last = spatial.kernel[2];
-        let image = self.x.get().wrapping_add(batch * shape.pixels() * channels + self.group * depth);
-        // Taps of the last axis that meet the input: they are neighbours where nothing lies between them.
-        let Axis { stride, padding, dilation } = spatial.axes[2];
-        let start = (position[2] * stride) as isize - padding as isize;
-        let before = (-start).clamp(0, last as isize) as usize;
-        let behind = (width as isize - start).clamp(before as isize, last as isize) as usize;
-        let run = dilation == 1 && shape.groups == 1;
-        let mut to = to;
-        for deep in 0..spatial.kernel[0] {
-            for high in 0..spatial.kernel[1] {
-                let line = spatial.meet(0, position[0], deep).zip(spatial.meet(1, position[1], high));
+    /// The positions are inside the output; there is room for the rows.
+    unsafe fn copy_line(&self, batch: usize, position: [usize; 3], count: usize, to: *mut f32) {
+        let (channels, depth) = (self.shape.channels, self.shape.depth());
+        let (inner, last, width) = (self.shape.taps() * depth, self.spatial.kernel[2], self.spatial.input[2]);
+        let Axis { stride, padding, dilation } = self.spatial.axes[2];
+        let run = dilation == 1 && self.shape.groups == 1;
+        self.each_line(batch, position, |tap, line| {
+            for index in 0..count {
+                let to = to.wrapping_add(index * inner + tap * depth);
+                let position = position[2] + index;
+                // Taps of the last axis that meet the input: they are neighbours where nothing lies between them.
+                let start = (position * stride) as isize - padding as isize;
+                let before = (-start).clamp(0, last as isize) as usize;
+                let behind = (width as isize - start).clamp(before as isize, last as isize) as usize;
                 // SAFETY: what `meet` names is inside the input, and so are the taps between `before` and `behind`; the row has
                 // room for all taps.
                 unsafe {
                     match line {
-                        Some((deep, high)) if run => {
-                            let line = image.wrapping_add((deep * height + high) * width * channels);
+                        Some(line) if run => {
                             let from = line.wrapping_offset((start + before as isize) * channels as isize);
                             copy(from, to.add(before * depth), (behind - before) * depth);
                             if behind - before < last {
@@ -108,11 +139,10 @@ impl<'a> Collected<'a> {
                                 to.add(behind * depth).write_bytes(0, (last - behind) * depth);
                             }
                         }
-                        Some((deep, high)) => {
-                            let line = image.wrapping_add((deep * height + high) * width * channels);
+                        Some(line) => {
                             for tap in 0..last {
                                 let to = to.add(tap * depth);
-                                match spatial.meet(2, position[2], tap) {
+                                match self.spatial.meet(2, position, tap) {
                                     Some(at) => line.add(at * channels).copy_to_nonoverlapping(to, depth),
                                     None => to.write_bytes(0, depth),
                                 }
@@ -121,18 +151,16 @@ impl<'a> Collected<'a> {
                         None => to.write_bytes(0, last * depth),
                     }
                 }
-                to = to.wrapping_add(last * depth);
             }
-        }
+        });
     }
 
     /// One row where the kernel lies the other way round.
     ///
     /// # Safety
-    /// As [`Collected::row`].
+    /// As [`Collected::copy_line`], for one row.
     unsafe fn transposed(&self, batch: usize, position: usize, to: *mut f32) {
-        let (shape, depth) = (self.shape, self.shape.depth());
-        let image = self.x.get().wrapping_add(batch * shape.pixels() * shape.channels + self.group * depth);
+        let (shape, depth, image) = (self.shape, self.shape.depth(), self.image(batch));
         for tap in 0..shape.taps() {
             // SAFETY: what `meet` names is inside the input; the row has room for all taps.
             unsafe {
@@ -144,45 +172,86 @@ impl<'a> Collected<'a> {
             }
         }
     }
-}
 
-impl Rows for Collected<'_> {
-    fn rows(&self, rows: Range<usize>, scratch: *mut f32) -> (*const f32, usize) {
-        let shape = self.shape;
-        let (inner, positions) = (shape.taps() * shape.depth(), shape.positions());
-        if shape.lies_even() {
-            let first = self.x.get().wrapping_add(rows.start * shape.channels + self.group * shape.depth());
-            return (first, shape.channels);
-        }
-        let [_, high, wide] = self.spatial.output;
+    /// Calls `f` with the places of rows: the first row, its batch and position, and how many neighbours along the last axis it has.
+    #[inline(always)]
+    fn each_run(&self, rows: Range<usize>, mut f: impl FnMut(usize, usize, [usize; 3], usize)) {
+        let ([_, high, wide], positions) = (self.spatial.output, self.shape.positions());
         let (mut batch, mut position) = (rows.start / positions, rows.start % positions);
         let mut at = [position / (high * wide), position / wide % high, position % wide];
-        for index in 0..rows.len() {
-            // SAFETY: a row of the output; scratch has room for as many as were asked for.
-            unsafe {
-                let to = scratch.add(index * inner);
-                match shape.direction {
-                    Direction::Plain => self.row(batch, at, to),
-                    Direction::Transposed => self.transposed(batch, position, to),
-                }
-            }
-            // The next place, without a division.
-            position += 1;
-            at[2] += 1;
-            if at[2] == wide {
-                (at[1], at[2]) = (at[1] + 1, 0);
-            }
-            if at[1] == high {
-                (at[0], at[1]) = (at[0] + 1, 0);
-            }
+        let mut row = 0;
+        while row < rows.len() {
+            let count = (wide - at[2]).min(rows.len() - row);
+            f(row, batch, at, count);
+            (row, position) = (row + count, position + count);
+            // The next line, without a division.
+            at = if at[1] + 1 == high { [at[0] + 1, 0, 0] } else { [at[0], at[1] + 1, 0] };
             if position == positions {
                 (batch, position, at) = (batch + 1, 0, [0; 3]);
             }
         }
+    }
+}
+
+impl Rows for Collected<'_> {
+    fn origin(&self) -> Origin {
+        origin(self.shape)
+    }
+
+    fn rows(&self, rows: Range<usize>, scratch: *mut f32) -> (*const f32, usize) {
+        let shape = self.shape;
+        let inner = shape.taps() * shape.depth();
+        if shape.lies_even() {
+            return (self.image(0).wrapping_add(rows.start * shape.channels), shape.channels);
+        }
+        let [_, high, wide] = self.spatial.output;
+        self.each_run(rows, |row, batch, at, count| {
+            let to = scratch.wrapping_add(row * inner);
+            // SAFETY: rows of the output; scratch has room for as many as were asked for.
+            unsafe {
+                match shape.direction {
+                    Direction::Plain => self.copy_line(batch, at, count, to),
+                    Direction::Transposed => (0..count).for_each(|index| {
+                        let position = (at[0] * high + at[1]) * wide + at[2] + index;
+                        self.transposed(batch, position, to.add(index * inner));
+                    }),
+                }
+            }
+        });
         (scratch, inner)
     }
 
-    fn are_collected(&self) -> bool {
-        !self.shape.lies_even()
+    fn pieces(&self, rows: Range<usize>, nothing: *const f32, to: *mut *const f32) {
+        let (shape, all) = (self.shape, rows.len());
+        let ([_, high, wide], last) = (self.spatial.output, self.spatial.kernel[2]);
+        self.each_run(rows, |row, batch, at, count| {
+            // SAFETY: there is room for an address of every tap and row.
+            let write = |tap: usize, index: usize, from: Option<*const f32>| unsafe {
+                to.add(tap * all + row + index).write(from.unwrap_or(nothing));
+            };
+            match shape.direction {
+                Direction::Plain => self.each_line(batch, at, |first, line| {
+                    for tap in 0..last {
+                        for index in 0..count {
+                            let pixel = self.spatial.meet(2, at[2] + index, tap);
+                            let from = line.zip(pixel);
+                            let from = from.map(|(line, pixel)| line.wrapping_add(pixel * shape.channels));
+                            write(first + tap, index, from);
+                        }
+                    }
+                }),
+                Direction::Transposed => {
+                    for tap in 0..shape.taps() {
+                        for index in 0..count {
+                            let position = (at[0] * high + at[1]) * wide + at[2] + index;
+                            let pixel = shape.meet(position, tap);
+                            let from =
+                                pixel.map(|pixel| self.image(batch).wrapping_add(pixel * shape.channels));
+                            write(tap, index, from);
+                        }
+                    }
+                }
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions over one to three axes, plain and transposed, channels last. The inputs under the kernel are collected
 //! into rows for a block of output positions, and the rest is a product of matrices; a kernel of one tap needs no
 //! collecting, and one filter a channel (depthwise) is summed directly, channels being lanes. Filters of f32 that are known
-//! beforehand are packed for that once ([`packed`]).
+//! beforehand are packed for that once ([`packed`]), and the product reads inputs where they lie if a tap has channels enough.
 
 mod collect;
 mod depthwise;

@@ -1,6 +1,6 @@
 //! Convolutions of f32 whose filters were packed once: products with panels, or sums by channel.
 
-use super::collect::Collected;
+use super::collect::{Collected, origin};
 use super::{Shape, depthwise};
 use crate::dense::packed::{self, Job, Panels};
 use crate::epilogue::Epilogue;
@@ -68,7 +68,7 @@ impl Filters {
         let rows = shape.batch * shape.positions();
         match &self.kind {
             Kind::Panels(panels) => {
-                let bytes = panels.iter().map(|panels| panels.scratch(rows, !shape.lies_even(), threads));
+                let bytes = panels.iter().map(|panels| panels.scratch(rows, origin(shape), threads));
                 bytes.max().unwrap_or(0)
             }
             Kind::Depthwise(_) => 0,

@@ -13,6 +13,7 @@ mod finish;
 mod many;
 pub(crate) mod micro;
 pub mod packed;
+mod strip;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
 //! Products with a weight of f32 that was packed once: panels of a few vectors of columns, each dense from the first term to
-//! the last, so that a tile of sums is a run of loads, broadcasts and multiply-adds that never leaves its registers; or, where a
+//! the last, so that a tile of sums is a run of loads, broadcasts and multiply-adds in its registers (`strip`); or, where a
 //! machine has matrix tiles and they pay, numbers in parts of bf16 (`thirds`). A row's numbers depend on nothing but the row:
 //! sums run over all terms in order, however rows are cut into tiles and tasks.
 //!
@@ -7,7 +7,7 @@
 //! 16 registers (AVX2) it is 6 rows of 2: 12 for 8.
 
 use super::many::each_item;
-use super::micro::{tile, with_rows};
+use super::strip::{Left, Strip, TERMS, spans};
 use crate::epilogue::Epilogue;
 use crate::path::Path;
 use crate::pool::Pool;
@@ -21,8 +21,8 @@ use std::ops::Range;
 const ROWS: usize = 24;
 /// Bytes of a weight that stays near while rows stream by.
 const NEAR_WEIGHT: usize = 256 << 10;
-/// Bytes of rows that stay near while a larger weight streams by.
-const NEAR_ROWS: usize = 5 << 18;
+/// Bytes of rows, in a span of their terms, that stay near while a larger weight streams by.
+const NEAR_ROWS: usize = 3 << 17;
 
 /// A line of the cache, so that panels begin at one.
 #[repr(C, align(64))]
@@ -114,20 +114,55 @@ impl Panels {
 
     /// Bytes of scratch for a product of so many rows, of a matrix as it lies.
     pub fn scratch_bytes(&self, rows: usize, threads: usize) -> usize {
-        self.scratch(rows, false, threads)
+        self.scratch(rows, Origin::Dense, threads)
     }
 
-    /// Bytes of scratch for so many rows, which are collected first or are not.
-    pub(crate) fn scratch(&self, rows: usize, collected: bool, threads: usize) -> usize {
+    /// Bytes of scratch for so many rows from there.
+    pub(crate) fn scratch(&self, rows: usize, origin: Origin, threads: usize) -> usize {
         let floats = match &self.form {
-            Form::Vectors(_) if !collected => return 0,
-            Form::Vectors(_) => {
-                block_rows(rows, self.inner, self.columns).saturating_mul(self.inner).saturating_mul(threads)
-            }
+            Form::Vectors(_) => match self.task_floats(rows, origin) {
+                (0, 0) => return 0,
+                (left, sums) => left.saturating_add(sums).saturating_mul(threads),
+            },
             #[cfg(target_arch = "x86_64")]
-            Form::Tiles(weight) => super::thirds::scratch_floats(rows, weight, collected, threads),
+            Form::Tiles(weight) => {
+                super::thirds::scratch_floats(rows, weight, origin != Origin::Dense, threads)
+            }
         };
         floats.saturating_mul(4).saturating_add(64)
+    }
+
+    /// Floats of a task, in whole lines: for what it multiplies of the left matrix, and for sums between two spans of terms.
+    fn task_floats(&self, rows: usize, origin: Origin) -> (usize, usize) {
+        let block = self.block_rows(rows, origin);
+        let left = match origin {
+            Origin::Dense => 0,
+            Origin::Copied => block.saturating_mul(self.inner),
+            Origin::Pieces(terms) => {
+                let addresses = block.saturating_mul(self.inner / terms.max(1));
+                addresses.saturating_mul(size_of::<*const f32>() / 4).next_multiple_of(16) + terms
+            }
+        };
+        let sums = match spans(self.inner, origin.piece()) {
+            1 => 0,
+            _ => self.columns.next_multiple_of(self.lanes).saturating_mul(block),
+        };
+        (left.next_multiple_of(16), sums.next_multiple_of(16))
+    }
+
+    /// Rows that are multiplied with one panel after the other.
+    fn block_rows(&self, rows: usize, origin: Origin) -> usize {
+        let weight = self.inner.saturating_mul(self.columns).saturating_mul(4);
+        let terms = match origin {
+            // All terms of a row are copied at once.
+            Origin::Copied => self.inner,
+            _ => self.inner.min(TERMS.max(origin.piece())),
+        };
+        let block = match weight <= NEAR_WEIGHT {
+            true => 2 * ROWS,
+            false => (NEAR_ROWS / terms.saturating_mul(4).max(1)).max(ROWS),
+        };
+        block.min(rows).max(1)
     }
 
     /// Terms of a sum.
@@ -155,7 +190,7 @@ impl Panels {
     }
 
     /// The first vector of a panel, and how many it has.
-    fn vectors(&self, panel: usize) -> (usize, usize) {
+    pub(super) fn vectors(&self, panel: usize) -> (usize, usize) {
         let (wide, pairs) = self.widths();
         match panel.checked_sub(wide) {
             None => (3 * panel, 3),
@@ -175,12 +210,35 @@ impl Panels {
 }
 
 /// Where the rows of a product come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// They lie in memory, dense along the inner axis.
+    Dense,
+    /// They are copied together.
+    Copied,
+    /// They lie in memory in pieces of so many terms, which divide the inner axis.
+    Pieces(usize),
+}
+
+impl Origin {
+    /// Terms that are not parted.
+    fn piece(self) -> usize {
+        match self {
+            Origin::Pieces(terms) => terms,
+            _ => 1,
+        }
+    }
+}
+
+/// The rows of a product.
 pub(crate) trait Rows: Sync {
+    /// Where they come from.
+    fn origin(&self) -> Origin;
     /// Rows that are dense along the inner axis, and the distance between them: where they lie, or in scratch with room for
     /// `rows.len()` of them.
     fn rows(&self, rows: Range<usize>, scratch: *mut f32) -> (*const f32, usize);
-    /// Whether they need that room.
-    fn are_collected(&self) -> bool;
+    /// Where rows come in pieces: writes where those begin, `[pieces][rows]`; a piece of which there is nothing is `nothing`, zeros.
+    fn pieces(&self, _rows: Range<usize>, _nothing: *const f32, _to: *mut *const f32) {}
 }
 
 /// A product into some columns of an output.
@@ -193,16 +251,6 @@ pub(crate) struct Job<'a> {
     /// The first column that is written.
     pub(crate) column: usize,
     pub(crate) epilogue: Epilogue<'a>,
-}
-
-/// Rows that are multiplied with one panel after the other.
-fn block_rows(rows: usize, inner: usize, columns: usize) -> usize {
-    let weight = inner.saturating_mul(columns).saturating_mul(4);
-    let block = match weight <= NEAR_WEIGHT {
-        true => 2 * ROWS,
-        false => (NEAR_ROWS / (inner * 4).max(1)).max(ROWS),
-    };
-    block.min(rows).max(1)
 }
 
 /// Into how many parts rows and panels are cut: the larger operand first, so that it is read once.
@@ -227,7 +275,7 @@ fn cut(rows: usize, panels: &Panels, threads: usize) -> (usize, usize) {
 /// against it.
 pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch: &mut [u8]) {
     assert!(
-        scratch.len() >= job.panels.scratch(job.rows, source.are_collected(), pool.threads()),
+        scratch.len() >= job.panels.scratch(job.rows, source.origin(), pool.threads()),
         "scratch is too small"
     );
     let skip = scratch.as_ptr().align_offset(64).min(scratch.len());
@@ -239,8 +287,9 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
     }
     let Panels { inner, columns, path, .. } = *job.panels;
     let (row_parts, panel_parts) = cut(job.rows, job.panels, pool.threads());
-    let block = block_rows(job.rows, inner, columns);
-    let own = if source.are_collected() { block * inner } else { 0 };
+    let origin = source.origin();
+    let block = job.panels.block_rows(job.rows, origin);
+    let (of_left, of_sums) = job.panels.task_floats(job.rows, origin);
     // About as many multiply-adds as one core does in a nanosecond.
     let cost = job.rows.saturating_mul(columns).saturating_mul(inner.max(1)) / 40;
     let count = job.panels.count();
@@ -249,7 +298,7 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
         #[cfg(target_arch = "x86_64")]
         Form::Tiles(_) => return,
     };
-    each_item(pool, row_parts * panel_parts, cost, scratch, own, &|item, scratch| {
+    each_item(pool, row_parts * panel_parts, cost, scratch, of_left + of_sums, &|item, scratch: *mut f32| {
         let (row_part, panel_part) = (item / panel_parts, item % panel_parts);
         let part = |at: usize, all: usize, parts: usize| all * at / parts;
         let rows = part(row_part, job.rows, row_parts)..part(row_part + 1, job.rows, row_parts);
@@ -259,88 +308,28 @@ pub(crate) unsafe fn run(pool: &Pool, job: &Job<'_>, source: &dyn Rows, scratch:
         for at in 0..blocks {
             let start = |at: usize| rows.start + part(at, rows.len(), blocks);
             let rows = start(at)..start(at + 1);
-            let (a, stride) = source.rows(rows.clone(), scratch);
-            let strip = Strip {
-                job,
-                lines,
-                out: job.out.get(),
-                a,
-                stride,
-                rows: rows.clone(),
-                panels: panels.clone(),
+            let left = match origin {
+                Origin::Dense | Origin::Copied => {
+                    let (first, stride) = source.rows(rows.clone(), scratch);
+                    Left::Dense(first, stride)
+                }
+                Origin::Pieces(terms) => {
+                    let nothing = scratch.wrapping_add(of_left - terms.next_multiple_of(16));
+                    // SAFETY: the room for what is multiplied ends with as many floats.
+                    unsafe { nothing.write_bytes(0, terms) };
+                    source.pieces(rows.clone(), nothing, scratch.cast());
+                    Left::Pieces(scratch.cast_const().cast(), terms)
+                }
             };
+            let (out, panels) = (job.out.get(), panels.clone());
+            let between = scratch.wrapping_add(of_left);
+            let strip = Strip { job, lines, out, left, rows: rows.clone(), panels, between };
             on(path, strip);
             if let Some(then) = job.epilogue.then {
                 then(rows, job.column + columns.start..job.column + columns.end);
             }
         }
     });
-}
-
-/// Some rows times some panels.
-struct Strip<'a> {
-    job: &'a Job<'a>,
-    lines: &'a [Line],
-    out: *mut f32,
-    /// The first of the rows.
-    a: *const f32,
-    stride: usize,
-    rows: Range<usize>,
-    panels: Range<usize>,
-}
-
-impl Kernel for Strip<'_> {
-    type Output = ();
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        for panel in self.panels.clone() {
-            let (first, width) = self.job.panels.vectors(panel);
-            let most = (S::ACCUMULATORS / width).clamp(1, 12);
-            // Tiles of about the same height: one row alone takes nearly as long as four.
-            let tiles = self.rows.len().div_ceil(most);
-            for at in 0..tiles {
-                let start = self.rows.len() * at / tiles;
-                let rows = self.rows.len() * (at + 1) / tiles - start;
-                // SAFETY: rows and panels are inside, as whoever made this kernel says.
-                unsafe {
-                    match width {
-                        3 => with_rows!(8, rows, M => self.tile::<S, M, 3>(start, first)),
-                        2 => with_rows!(12, rows, M => self.tile::<S, M, 2>(start, first)),
-                        _ => with_rows!(12, rows, M => self.tile::<S, M, 1>(start, first)),
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Strip<'_> {
-    /// A tile of `M` rows from `start` on and `N` vectors of columns from `first` on.
-    ///
-    /// # Safety
-    /// They are inside; the instruction set is there.
-    #[inline(always)]
-    unsafe fn tile<S: Simd, const M: usize, const N: usize>(&self, start: usize, first: usize) {
-        let Job { panels, row, column, epilogue, .. } = self.job;
-        // SAFETY: the caller's promise; a panel lies behind those before it, all of its vectors padded with zeros.
-        unsafe {
-            let b = self.lines.as_ptr().cast::<f32>().add(first * S::LANES * panels.inner);
-            let a = self.a.add(start * self.stride);
-            let sums = tile::<S, f32, M, N>(panels.inner, a, self.stride, 1, b, N * S::LANES);
-            for (m, sums) in sums.into_iter().enumerate() {
-                for (n, sum) in sums.into_iter().enumerate() {
-                    let own = (first + n) * S::LANES;
-                    let count = (panels.columns - own).min(S::LANES);
-                    let (column, at) = (column + own, (self.rows.start + start + m) * row + column + own);
-                    let value = epilogue.apply::<S>(sum, column, at, count);
-                    match count == S::LANES {
-                        true => S::store(self.out.add(at), value),
-                        false => S::store_first(self.out.add(at), value, count),
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Rows of a matrix as they lie.
@@ -350,12 +339,12 @@ struct Lying {
 }
 
 impl Rows for Lying {
-    fn rows(&self, rows: Range<usize>, _: *mut f32) -> (*const f32, usize) {
-        (self.data.get().wrapping_add(rows.start * self.stride), self.stride)
+    fn origin(&self) -> Origin {
+        Origin::Dense
     }
 
-    fn are_collected(&self) -> bool {
-        false
+    fn rows(&self, rows: Range<usize>, _: *mut f32) -> (*const f32, usize) {
+        (self.data.get().wrapping_add(rows.start * self.stride), self.stride)
     }
 }
 

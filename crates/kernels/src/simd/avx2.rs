@@ -129,6 +129,16 @@ impl Simd for Avx2 {
         a.mul_add(b, c)
     }
     #[inline(always)]
+    #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read there
+    fn opaque(at: *const f32) -> *const f32 {
+        let mut at = at;
+        // SAFETY: no instruction at all.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags))
+        };
+        at
+    }
+    #[inline(always)]
     unsafe fn at_least(x: __m256, bound: __m256) -> __m256 {
         unsafe { _mm256_blendv_ps(bound, x, _mm256_cmp_ps::<_CMP_NLE_UQ>(x, bound)) }
     }

@@ -123,6 +123,21 @@ impl Simd for Avx512 {
         a.mul_add(b, c)
     }
     #[inline(always)]
+    fn prefetch(at: *const f32) {
+        // SAFETY: a prefetch of any address is harmless; the instruction is there on every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+    #[inline(always)]
+    #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read there
+    fn opaque(at: *const f32) -> *const f32 {
+        let mut at = at;
+        // SAFETY: no instruction at all.
+        unsafe {
+            std::arch::asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags))
+        };
+        at
+    }
+    #[inline(always)]
     unsafe fn at_least(x: __m512, bound: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(x, bound), bound, x) }
     }

@@ -180,6 +180,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Asks for a line of the cache that will be read soon, wherever it lies: into the second cache. Nothing where the loads around it
+    /// leave no room for that.
+    #[inline(always)]
+    fn prefetch(_at: *const f32) {}
+    /// An address of which the compiler cannot tell where it came from.
+    #[inline(always)]
+    fn opaque(at: *const f32) -> *const f32 {
+        at
+    }
     /// `x` where it is larger than `bound` or NaN, else `bound`; the bound is no NaN.
     unsafe fn at_least(x: Self::F, bound: Self::F) -> Self::F;
     /// `x` where it is smaller than `bound` or NaN, else `bound`; the bound is no NaN.

@@ -11,7 +11,7 @@ mod strip;
 mod weight;
 
 use super::many::each_item;
-use super::packed::{Job, Rows};
+use super::packed::{Job, Origin, Rows};
 use crate::pool::Pool;
 use crate::split::{Shared, in_parts};
 use left::Left;
@@ -96,7 +96,7 @@ pub(super) fn scratch_floats(rows: usize, weight: &Weight, collected: bool, thre
 /// As [`super::packed::run`]; scratch begins at a line of the cache.
 pub(super) unsafe fn run(pool: &Pool, job: &Job<'_>, weight: &Weight, source: &dyn Rows, scratch: *mut f32) {
     let cut = Cut::new(job.rows, weight, pool.threads());
-    let (of_left, of_own) = cut.floats(weight, source.are_collected());
+    let (of_left, of_own) = cut.floats(weight, source.origin() != Origin::Dense);
     let cost = job.rows.saturating_mul(weight.columns).saturating_mul(weight.inner.max(1)) / 80;
     let collected = of_own - cut.block.next_multiple_of(2) * 2 * SUMS;
     let rows_of = |tile: usize| tile * cut.height..job.rows.min((tile + 1) * cut.height);

@@ -28,7 +28,8 @@ pub(super) fn place_of(view: &View<'_>, rows: Rows) -> *const u8 {
     rows.data.wrapping_offset(first * view.dtype().size() as isize)
 }
 
-/// Converts a block of rows of keys or values to f32, padded with zeros. Returns whether all are finite.
+/// Converts a block of rows of keys or values to f32, padded with zeros. Returns whether all are finite where that is to be looked at,
+/// else true.
 ///
 /// # Safety
 /// `count` rows from the block's first on are there; `to` has room for as many of `width`.
@@ -36,7 +37,7 @@ pub(super) unsafe fn load(
     job: &Job<'_>,
     view: &View<'_>,
     block: Rows,
-    count: usize,
+    (count, look): (usize, bool),
     to: *mut f32,
     width: usize,
 ) -> bool {
@@ -48,6 +49,7 @@ pub(super) unsafe fn load(
                 from: place_of(view, block).cast::<T>(),
                 stride: s[2],
                 count,
+                look,
                 features,
                 to,
                 width,
@@ -59,7 +61,7 @@ pub(super) unsafe fn load(
                 let at = row as isize * s[2] + feature as isize * s[3];
                 let value =
                     if feature < features { read(place_of(view, block), view.dtype(), at) } else { 0.0 };
-                finite &= value.is_finite();
+                finite &= !look || value.is_finite();
                 to.add(row * width + feature).write(value);
             }
         }
@@ -71,6 +73,7 @@ struct Load<T> {
     from: *const T,
     stride: isize,
     count: usize,
+    look: bool,
     features: usize,
     to: *mut f32,
     width: usize,
@@ -90,13 +93,17 @@ impl<T: Stored> Kernel for Load<T> {
                 let mut at = 0;
                 while at + S::LANES <= self.features {
                     let value = T::load::<S>(from.add(at));
-                    trace = S::fma(value, zero, trace);
+                    if self.look {
+                        trace = S::fma(value, zero, trace);
+                    }
                     S::store(to.add(at), value);
                     at += S::LANES;
                 }
                 while at < self.width {
                     let value = if at < self.features { from.add(at).read().to_f32() } else { 0.0 };
-                    trace = S::fma(S::splat(value), zero, trace);
+                    if self.look {
+                        trace = S::fma(S::splat(value), zero, trace);
+                    }
                     to.add(at).write(value);
                     at += 1;
                 }
@@ -109,6 +116,10 @@ impl<T: Stored> Kernel for Load<T> {
 /// `weights[key][row] = keys[key] . queries[row]`.
 pub(super) struct Scores {
     pub(super) work: Work,
+    /// Keys of f32 and so many features, dense, so far apart.
+    pub(super) keys: *const f32,
+    pub(super) stride: usize,
+    pub(super) features: usize,
     pub(super) count: usize,
     pub(super) rows: usize,
 }
@@ -117,7 +128,7 @@ impl Kernel for Scores {
     type Output = ();
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Scores { work, count, rows } = self;
+        let Scores { work, keys: first, stride, features, count, rows } = self;
         let vectors = rows.div_ceil(S::LANES);
         let step = (S::ACCUMULATORS / 3).clamp(1, 8);
         let mut key = 0;
@@ -125,7 +136,7 @@ impl Kernel for Scores {
             let keys = step.min(count - key);
             // SAFETY: keys and rows are inside the work's blocks, whose rows are padded.
             unsafe {
-                let a = work.keys.add(key * work.features);
+                let a = (first.add(key * stride), stride, features);
                 let out = work.weights.add(key * ROWS);
                 with_rows!(8, keys, M => match vectors {
                     3 => scores::<S, M, 3>(work, a, out),
@@ -139,10 +150,14 @@ impl Kernel for Scores {
 }
 
 #[inline(always)]
-unsafe fn scores<S: Simd, const M: usize, const N: usize>(work: Work, keys: *const f32, out: *mut f32) {
+unsafe fn scores<S: Simd, const M: usize, const N: usize>(
+    work: Work,
+    (keys, stride, features): (*const f32, usize, usize),
+    out: *mut f32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
-        let sums = tile::<S, f32, M, N>(work.features, keys, work.features, 1, work.queries, ROWS);
+        let sums = tile::<S, f32, M, N>(features, keys, stride, 1, work.queries, ROWS);
         for (m, sums) in sums.into_iter().enumerate() {
             for (n, sum) in sums.into_iter().enumerate() {
                 S::store(out.add(m * ROWS + n * S::LANES), sum);
@@ -213,10 +228,17 @@ impl Kernel for Weigh {
             // SAFETY: whole vectors of rows are inside `ROWS`, a multiple of every vector.
             unsafe {
                 let before = S::load(work.largest.add(row));
-                let mut largest = before;
-                for key in 0..count {
-                    largest = S::max(S::load(work.weights.add(key * ROWS + row)), largest);
+                // Four keys side by side: one after the other, each would wait for the one before.
+                let mut most = [before; 4];
+                for key in (0..count / 4 * 4).step_by(4) {
+                    for (i, most) in most.iter_mut().enumerate() {
+                        *most = S::max(S::load(work.weights.add((key + i) * ROWS + row)), *most);
+                    }
                 }
+                for key in count / 4 * 4..count {
+                    most[0] = S::max(S::load(work.weights.add(key * ROWS + row)), most[0]);
+                }
+                let largest = S::max(S::max(most[1], most[0]), S::max(most[3], most[2]));
                 let shift = S::max(largest, S::splat(LOWEST));
                 let mut total = S::splat(0.0);
                 for key in 0..count {

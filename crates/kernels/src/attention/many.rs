@@ -1,14 +1,13 @@
 //! Attention of many queries, in tiles of rows that share a key head: block after block of keys is scored, weighed
 //! and added, by vectors (`block`) or by matrix tiles (`tiles`).
 
-#[cfg(target_arch = "x86_64")]
-use super::block::place_of;
-use super::block::{Rows, Scores, Values, Weigh, add_visible_values, load, mask};
+use super::block::{Rows, Scores, Values, Weigh, add_visible_values, load, mask, place_of};
 use super::scratch::padded;
 use super::{Job, Sizes};
 use crate::pool::Pool;
 use crate::simd::{Kernel, Simd, on};
 use crate::split::Shared;
+use pteron_tensor::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of a tile: three of the widest vectors.
@@ -200,8 +199,15 @@ unsafe fn score(job: &Job<'_>, block: Rows, count: usize, rows: usize, work: Wor
             return super::tiles::scores(tiles, job, keys, k.strides()[2] as usize, count, rows, work);
         }
         let _ = tiles;
-        load(job, k, block, count, work.keys, work.features);
-        on(job.path, Scores { work, count, rows });
+        let (features, step) = (job.sizes.features, k.strides()[2]);
+        let (keys, stride) = if k.dtype() == DType::F32 && k.has_dense_rows() && step >= 0 {
+            // A tile reads them once: as they lie.
+            (place_of(k, block).cast::<f32>(), step as usize)
+        } else {
+            load(job, k, block, (count, false), work.keys, work.features);
+            (work.keys.cast_const(), work.features)
+        };
+        on(job.path, Scores { work, keys, stride, features, count, rows });
     }
 }
 
@@ -229,7 +235,7 @@ unsafe fn add(
             }
         }
         let _ = tiles;
-        if load(job, v, block, count, work.values, work.width) || open {
+        if load(job, v, block, (count, !open), work.values, work.width) {
             on(job.path, Values { work, count, rows });
         } else {
             add_visible_values(work, count, rows);

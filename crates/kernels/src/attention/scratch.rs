@@ -8,7 +8,7 @@ use super::many;
 pub fn scratch_bytes(sizes: &Sizes, threads: usize) -> usize {
     let floats = few::scratch_floats(sizes, threads).max(many::scratch_floats(sizes, threads));
     // Room to align.
-    floats.saturating_mul(4).saturating_add(4)
+    floats.saturating_mul(4).saturating_add(64)
 }
 
 /// Rounds up to whole vectors of the widest path.

@@ -283,6 +283,81 @@ fn wide_convolutions_equal_the_textbook_formula() {
     });
 }
 
+/// Channels enough that inputs are read where they lie, in one to three axes, and more terms than a span has: every number of threads
+/// gives the same bytes.
+#[test]
+fn inputs_read_where_they_lie_equal_the_textbook_formula() {
+    use Direction::{Plain, Transposed};
+    /// Sizes, taps, stride, padding, dilation; channels, filters, groups.
+    type Case<'a> = (Direction, &'a [usize], &'a [usize], [usize; 3], [usize; 3]);
+    let cases: [Case<'_>; 9] = [
+        (Plain, &[5, 6], &[3, 3], [1, 1, 1], [80, 50, 1]),
+        (Plain, &[7, 5], &[3, 3], [2, 1, 1], [66, 130, 1]),
+        (Plain, &[9, 8], &[3, 2], [1, 2, 2], [48, 40, 2]),
+        (Plain, &[6, 5], &[1, 1], [2, 0, 1], [600, 33, 1]),
+        (Plain, &[70], &[3], [1, 1, 1], [300, 20, 1]),
+        (Plain, &[3, 4, 5], &[2, 3, 3], [1, 1, 1], [34, 18, 1]),
+        (Plain, &[12, 11], &[5, 5], [3, 2, 1], [16, 17, 1]),
+        (Transposed, &[4, 5], &[3, 3], [2, 1, 1], [72, 24, 1]),
+        (Transposed, &[9], &[4], [3, 1, 1], [64, 48, 3]),
+    ];
+    let mut random = Random::new(31);
+    on_every_path(|path| {
+        for (direction, input, kernel, [stride, padding, dilation], [depth, columns, groups]) in
+            cases.into_iter().take(sized(cases.len(), 1))
+        {
+            let (batch, channels, filters) = (2, depth * groups, columns * groups);
+            let axes = vec![Axis { stride, padding, dilation }; input.len()];
+            let output: Vec<usize> = (0..input.len())
+                .map(|axis| {
+                    let reach = dilation * (kernel[axis] - 1) + 1;
+                    match direction {
+                        Plain => (input[axis] + 2 * padding - reach) / stride + 1,
+                        Transposed => (input[axis] - 1) * stride + reach - 2 * padding,
+                    }
+                })
+                .collect();
+            let axes = &axes[..];
+            let shape =
+                Shape { batch, input, kernel, output: &output, axes, channels, filters, groups, direction };
+            let full = |first: usize, middle: &[usize], last: usize| [&[first], middle, &[last]].concat();
+            let (of_x, of_w) = (full(batch, input, channels), full(filters, kernel, depth));
+            let of_out = full(batch, &output, filters);
+            let strides = [dense(&of_x), dense(&of_w), dense(&of_out)];
+            let x = random.floats(of_x.iter().product());
+            let w = random.floats(of_w.iter().product());
+            let bias = random.floats(filters);
+            let weights = View::new(bytemuck::cast_slice(&w), DType::F32, 0, &of_w, &strides[1]).unwrap();
+            let packed_filters = packed::Filters::pack(path, &weights, &shape).unwrap();
+            let epilogue = Epilogue { bias: Some(&bias), high: Some(3.0), ..Epilogue::default() };
+            let mut want = formula(&shape, &x, &w);
+            for (at, want) in want.iter_mut().enumerate() {
+                *want = (*want + f64::from(bias[at % filters])).min(3.0);
+            }
+            let run = |threads: usize| {
+                let mut scratch = vec![0xffu8; packed_filters.scratch_bytes(&shape, threads)];
+                let mut out = vec![f32::NAN; want.len()];
+                let bytes = bytemuck::cast_slice_mut(&mut out);
+                packed::convolution(
+                    &Pool::new(threads),
+                    &mut ViewMut::new(bytes, DType::F32, 0, &of_out, &strides[2]).unwrap(),
+                    &View::new(bytemuck::cast_slice(&x), DType::F32, 0, &of_x, &strides[0]).unwrap(),
+                    &packed_filters,
+                    &shape,
+                    &epilogue,
+                    &mut scratch,
+                );
+                out
+            };
+            let (alone, what) = (run(1), format!("{shape:?} on {path}"));
+            assert_close(&alone, &want, 1e-5, 3e-5, &what);
+            for threads in [2, 5] {
+                assert_eq!(run(threads), alone, "{what}, {threads} threads");
+            }
+        }
+    });
+}
+
 #[test]
 fn sizes_that_no_number_counts_are_refused() {
     let axes = [Axis { stride: 1, padding: 0, dilation: 1 }; 2];

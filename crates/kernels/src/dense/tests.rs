@@ -165,6 +165,8 @@ fn packed_weights_equal_the_sums_and_rows_do_not_see_each_other() {
             (49, 30, 70),
             (sized(130, 20), sized(385, 20), 100),
             (9, sized(1200, 30), sized(600, 40)),
+            // More than one block of rows, each with sums that wait between spans of terms.
+            (sized(230, 20), sized(1733, 30), sized(130, 40)),
         ] {
             let (a, w) = (random.floats(rows * inner), random.floats(columns * inner));
             let (of_a, of_w, of_out) = ([rows, inner], [columns, inner], [rows, columns]);

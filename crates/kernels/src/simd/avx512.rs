@@ -128,6 +128,7 @@ impl Simd for Avx512 {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
     #[inline(always)]
+    #[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read there
     fn opaque(at: *const f32) -> *const f32 {
         let mut at = at;
         // SAFETY: no instruction at all.

@@ -328,15 +328,18 @@ impl<'a> Execution<'a> {
     fn store_view(&mut self, value: usize, view: Value) -> Result<()> {
         let ValuePlan::Tensor(plan) = &self.method.values[value] else { return self.set_value(value, view) };
         let view = match view {
-            Value::Tensor(tensor) => {
-                let tensor = lanes::cast(&tensor, plan.dtype)?;
-                plan.check(&tensor)?;
-                Value::Tensor(tensor)
+            Value::Device(tensor) if tensor.dtype() == plan.dtype => {
+                plan.check_shape(tensor.dtype(), tensor.shape())?;
+                return self.set_value(value, Value::Device(tensor));
             }
-            // What a device has stays in memory, where it is known how to be read.
-            other => return self.store(value, other),
+            other => other.to_tensor()?,
         };
-        self.set_value(value, view)
+        let Some(view) = view else {
+            return Err(Error::Invalid(format!("nothing where the tensor {plan} is declared")));
+        };
+        let view = lanes::cast(&view, plan.dtype)?;
+        plan.check(&view)?;
+        self.set_value(value, Value::Tensor(view))
     }
 
     fn out_type(&self, value: usize) -> Option<OutType> {

@@ -80,18 +80,19 @@ impl TensorPlan {
     /// Refuses a tensor that this one cannot hold. A dynamic one is held to its number of elements, as in
     /// ExecuTorch: which dims are dynamic is not stored.
     pub(crate) fn check(&self, tensor: &HostTensor) -> Result<()> {
+        self.check_shape(tensor.dtype(), tensor.shape())
+    }
+
+    /// The same for a tensor that lies elsewhere.
+    pub(crate) fn check_shape(&self, dtype: DType, shape: &[usize]) -> Result<()> {
         let fits = match self.dynamic {
-            true => tensor.rank() == self.sizes.len() && Some(tensor.len()) <= element_count(&self.sizes),
-            false => tensor.shape() == self.sizes,
+            true => shape.len() == self.sizes.len() && element_count(shape) <= element_count(&self.sizes),
+            false => shape == self.sizes,
         };
-        if fits && tensor.dtype() == self.dtype {
+        if fits && dtype == self.dtype {
             return Ok(());
         }
-        Err(Error::Invalid(format!(
-            "{} where {} is declared",
-            describe_tensor(tensor.dtype(), tensor.shape()),
-            self
-        )))
+        Err(Error::Invalid(format!("{} where {} is declared", describe_tensor(dtype, shape), self)))
     }
 
     /// The bytes of another tensor of the same place, seen as this one. `None` where that means nothing: the

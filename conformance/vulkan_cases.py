@@ -237,10 +237,6 @@ DYNAMIC_SHAPES = {
         nn.MaxPool2d(2, 2, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1, ceil_mode=True),
         nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)], shaped(number, 2, 4, 9, 8)),
         (({0: torch.export.Dim("batch", max=4)},),), [(2, 4, 9, 8), (1, 4, 9, 8), (4, 4, 9, 8)]),
-    "places_dynamic": (FLOAT, several(lambda: [
-        lambda x: x.unfold(3, 4, 2) * 2, lambda x: F.grid_sample(
-            x, x[:, :2].permute(0, 2, 3, 1), padding_mode="border", align_corners=True)], shaped(number, 2, 4, 6, 8)),
-        (({0: torch.export.Dim("batch", max=4)},),), [(2, 4, 6, 8), (1, 4, 6, 8), (4, 4, 6, 8)]),
 }
 
 

@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers fail their test
 
-#[allow(dead_code)] // programs here are small
-mod graphs;
 mod patchy;
-#[allow(dead_code)]
 mod pte;
 
 use patchy::{Lacks, Patchy};

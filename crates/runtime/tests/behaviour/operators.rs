@@ -318,6 +318,56 @@ output %1 "w": f32[T, 3]
     }
 }
 
+/// As exporters place them: an `et_view` needs no memory of its own.
+#[test]
+fn views_at_one_place_can_all_be_read() {
+    const GIVES: &str = r#"
+graph "forward"
+  symbol T in 0..=2
+  input %0 "x": f32[T, 3]
+{
+  %1: f32[T, 3] = neg(x=%0)
+  %2: f32[T, 1, 3] = expand_dims(x=%1, axis=1)
+  %3: f32[1, T, 3] = expand_dims(x=%1, axis=0)
+}
+output %1 "a": f32[T, 3]
+output %2 "b": f32[T, 1, 3]
+output %3 "c": f32[1, T, 3]
+"#;
+    const TAKES: &str = r#"
+graph "forward"
+  symbol T in 0..=2
+  input %0 "a": f32[T, 3]
+  input %1 "b": f32[T, 1, 3]
+  input %2 "c": f32[1, T, 3]
+{
+  %3: f32[T, T, 3] = multiply(a=%1, b=%2)
+  %4: f32[T, T, 3] = add(a=%3, b=%0)
+}
+output %4 "y": f32[T, T, 3]
+"#;
+    let (mut file, mut method) = (File::default(), Method::new("forward"));
+    let x = method.dynamic(DType::F32, &[2, 3]);
+    let place = method.take(DType::F32, &[2, 3]);
+    let [a, b, c] =
+        [&[2, 3][..], &[2, 1, 3], &[1, 2, 3]].map(|sizes| method.dynamic_at(DType::F32, sizes, place));
+    let y = method.dynamic(DType::F32, &[2, 2, 3]);
+    method.input(x);
+    method.delegate(&mut file, GIVES, &[x, a, b, c]);
+    method.delegate(&mut file, TAKES, &[a, b, c, y]);
+    method.output(y);
+    file.add(method);
+    let bytes = file.bytes();
+    let [together, apart] = [false, true].map(|apart| load(bytes.clone(), apart));
+    assert!(is_joined(&together) && !is_joined(&apart));
+    let given = [Value::from(f32s(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))];
+    let [together, apart] =
+        [together, apart].map(|program| host(&program.session().unwrap().run("forward", &given).unwrap()));
+    let want = [0.0, 2.0, 6.0, 0.0, 5.0, 12.0, 3.0, 8.0, 15.0, 12.0, 20.0, 30.0];
+    assert_eq!(together, [f32s(&[2, 2, 3], &want)]);
+    assert_eq!(apart, together);
+}
+
 /// Queries, keys and a position, all of them computed.
 const PROJECTS: &str = r#"
 graph "forward"

@@ -96,6 +96,11 @@ impl Method {
     /// A planned tensor whose sizes are bounds.
     pub(crate) fn dynamic(&mut self, dtype: DType, sizes: &[i32]) -> i32 {
         let offset = self.take(dtype, sizes);
+        self.dynamic_at(dtype, sizes, offset)
+    }
+
+    /// The same at a place of the first arena.
+    pub(crate) fn dynamic_at(&mut self, dtype: DType, sizes: &[i32], offset: u32) -> i32 {
         let mut table = Method::table(dtype, sizes, Some((1, offset)));
         table.shape_dynamism = TensorShapeDynamism::DynamicBound;
         self.value(EValue::Tensor(Box::new(table)))

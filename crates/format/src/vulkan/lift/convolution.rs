@@ -5,7 +5,6 @@ use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
 
-use super::arguments::int_tensor;
 use super::elements::clip;
 use super::{Call, Given, Lifter, Table, one};
 use crate::draft::{Int, Part, Resize, Step, Windows, literals, problem, small};
@@ -338,28 +337,27 @@ fn sampled(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let sizes = [1, 2].map(|axis| l.size(grid, axis));
     let [high, wide] = sizes;
     let (high, wide) = (high?, wide?);
+    let (IntArg::Literal(height), IntArg::Literal(width)) = (rows, columns) else {
+        return problem("an image whose size is known at run time only");
+    };
     let grid = l.cast(grid, DType::F32)?;
-    let place = |l: &mut Lifter<'_>, index, size: Int| -> Step<[ValueId; 3]> {
+    let place = |l: &mut Lifter<'_>, index, size: i64| -> Step<[ValueId; 3]> {
         let at = l.emit(Op::Take { x: grid, index: IndexArg::Literal(index), axis: 3 })?;
-        let [zero, half, one] = [0.0, 0.5, 1.0].map(|number| l.number(number, DType::F32));
-        let (zero, half, one) = (zero?, half?, one?);
-        let last = l.plus(size, IntArg::Literal(-1))?;
-        let last = int_tensor(l, last, DType::F32)?;
+        let (one, half) = (l.number(1.0, DType::F32)?, l.number((size - 1) as f64 / 2.0, DType::F32)?);
         let at = l.emit(Op::Add { a: at, b: one })?;
-        let half = l.emit(Op::Multiply { a: last, b: half })?;
         let at = l.emit(Op::Multiply { a: at, b: half })?;
-        let at = l.emit(Op::Clip { x: at, a_min: Some(zero), a_max: Some(last) })?;
+        let at = clip(l, at, Some(0.0), Some((size - 1) as f64))?;
         let low = l.emit(Op::Floor { x: at })?;
         let part = l.emit(Op::Subtract { a: at, b: low })?;
         let high = l.emit(Op::Add { a: low, b: one })?;
-        let high = l.emit(Op::Minimum { a: high, b: last })?;
+        let high = clip(l, high, None, Some((size - 1) as f64))?;
         Ok([low, high, part])
     };
-    let ([left, right, across], [above, below, down]) = (place(l, 0, columns)?, place(l, 1, rows)?);
+    let ([left, right, across], [above, below, down]) = (place(l, 0, width)?, place(l, 1, height)?);
     let all = l.times(rows, columns)?;
     let flat = l.emit(Op::Reshape { x, shape: vec![batch, channels, all] })?;
     let count = l.times(high, wide)?;
-    let by = int_tensor(l, columns, DType::F32)?;
+    let by = l.number(width as f64, DType::F32)?;
     let take = |l: &mut Lifter<'_>, row: ValueId, column: ValueId| -> Step<ValueId> {
         let row = l.emit(Op::Multiply { a: row, b: by })?;
         let at = l.emit(Op::Add { a: row, b: column })?;

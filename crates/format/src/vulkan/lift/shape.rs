@@ -164,37 +164,9 @@ fn unfold(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let rank = l.rank(x)?;
     let axis = l.axis(call, 1, rank)?;
     let (size, step) = (l.known_int(call, 2)?, l.known_int(call, 3)?);
-    let index = match l.size(x, axis)? {
-        IntArg::Literal(whole) => known_windows(l, whole, size, step)?,
-        whole => {
-            let most = (l.limits.decoded_bytes / 4).min(i32::MAX as u64) as i64;
-            if !(1..=most).contains(&size) || !(1..=i64::from(i32::MAX)).contains(&step) {
-                return problem(format!("windows of {size} by {step}"));
-            }
-            let room = l.plus(whole, IntArg::Literal(-size))?;
-            let count = l.divided(room, step)?;
-            let count = l.plus(count, IntArg::Literal(1))?;
-            let places = |l: &mut Lifter<'_>, stop: Int| {
-                let [start, step] = [0, 1].map(IntArg::Literal);
-                l.emit(Op::ARange { start, stop, step, scalar_type: Some(DType::I32) })
-            };
-            let starts = places(l, count)?;
-            let starts = l.emit(Op::Reshape { x: starts, shape: vec![count, IntArg::Literal(1)] })?;
-            let step = l.number(step as f64, DType::I32)?;
-            let starts = l.emit(Op::Multiply { a: starts, b: step })?;
-            let inside = places(l, IntArg::Literal(size))?;
-            l.emit(Op::Add { a: starts, b: inside })?
-        }
+    let IntArg::Literal(whole) = l.size(x, axis)? else {
+        return problem("windows on an axis whose size is known at run time only");
     };
-    let picked = l.emit(Op::Take { x, index: IndexArg::Tensor(index), axis: axis as i32 })?;
-    let mut perm: Vec<i32> = (0..=rank as i32).collect();
-    let window = perm.remove(axis + 1);
-    perm.push(window);
-    one(l.emit(Op::Transpose { x: picked, perm })?)
-}
-
-/// Which elements lie in each window of an axis of a known size.
-fn known_windows(l: &mut Lifter<'_>, whole: i64, size: i64, step: i64) -> Step<ValueId> {
     if size < 1 || step < 1 || size > whole {
         return problem(format!("windows of {size} by {step} on {whole} elements"));
     }
@@ -205,7 +177,13 @@ fn known_windows(l: &mut Lifter<'_>, whole: i64, size: i64, step: i64) -> Step<V
     let places = (0..count).flat_map(|window| (0..size).map(move |at| (window * step + at) as i32));
     let bytes: Vec<u8> = places.flat_map(i32::to_le_bytes).collect();
     let name = format!("windows_{whole}_{size}_{step}");
-    l.written(Part::Main, &name, DType::I32, &[count as usize, size as usize], &bytes)
+    let shape = [count as usize, size as usize];
+    let index = l.written(Part::Main, &name, DType::I32, &shape, &bytes)?;
+    let picked = l.emit(Op::Take { x, index: IndexArg::Tensor(index), axis: axis as i32 })?;
+    let mut perm: Vec<i32> = (0..=rank as i32).collect();
+    let window = perm.remove(axis + 1);
+    perm.push(window);
+    one(l.emit(Op::Transpose { x: picked, perm })?)
 }
 
 /// Widths come in pairs from the last axis on; negative ones cut.

@@ -208,6 +208,9 @@ CASES = {
         nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2, 2, ceil_mode=True), Op(lambda x: nn.MaxPool2d(2, 2, return_indices=True)(x)[1]),
         nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1, count_include_pad=False),
         nn.AvgPool2d(2, 2, 1, ceil_mode=True)], IMAGE)),
+    "pools_no_batch": (FLOAT, several(lambda: [
+        nn.MaxPool2d(3, 2, 1), Op(lambda x: nn.MaxPool2d(2, 2, return_indices=True)(x)[1]), nn.AvgPool2d(3, 2, 1)],
+        shaped(number, 4, 9, 9))),
     "resize": (FLOAT, several(lambda: [
         nn.Upsample(scale_factor=2, mode="nearest"), nn.Upsample(scale_factor=2, mode="bilinear"),
         nn.Upsample(size=(7, 11), mode="bilinear", align_corners=True), lambda x: F.pixel_shuffle(x, 2)], IMAGE)),
@@ -229,6 +232,11 @@ DYNAMIC_SHAPES = {
                     [(1, 8, 64), (1, 3, 64), (1, 16, 64)]),
     "softmax_dynamic": (FLOAT, lambda: (Op(lambda x: torch.softmax(x * 2, -1)), (number(2, 3, 8),)),
                         (({2: torch.export.Dim("width", max=12)},),), [(2, 3, 8), (2, 3, 5), (2, 3, 12)]),
+    # Where the batch is free, nothing says that rows and columns are not.
+    "pools_dynamic": (FLOAT, several(lambda: [
+        nn.MaxPool2d(2, 2, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)], shaped(number, 2, 4, 9, 8)),
+        (({0: torch.export.Dim("batch", max=4)},),), [(2, 4, 9, 8), (1, 4, 9, 8), (4, 4, 9, 8)]),
 }
 
 

@@ -161,7 +161,10 @@ fn pooled(
     dilation: [i64; 2],
     ceil: bool,
 ) -> Step<(ValueId, Windows, [u32; 2])> {
-    let x = l.tensor(call, 0)?;
+    let mut x = l.tensor(call, 0)?;
+    if l.rank(x)? == 3 {
+        x = l.emit(Op::ExpandDims { x, axis: 0 })?;
+    }
     l.of_rank(x, 4)?;
     let x = l.emit(Op::Transpose { x, perm: channels_last(2) })?;
     let kernel = l.pair(call, 1, [1, 1])?;
@@ -173,16 +176,25 @@ fn pooled(
     let mut behind = [0; 2];
     if ceil && !stride.contains(&0) {
         for axis in 0..2 {
-            let IntArg::Literal(size) = l.size(x, axis + 1)? else {
-                return problem("windows rounded up over a size that is known at run time only");
+            let reach = dilation[axis] * (kernel[axis] - 1) + 1;
+            behind[axis] = match l.size(x, axis + 1)? {
+                IntArg::Literal(size) => {
+                    let room = size + 2 * padding[axis] - reach;
+                    let mut count = (room.max(0) + stride[axis] - 1) / stride[axis] + 1;
+                    // The last window begins inside the input or its padding before it.
+                    if (count - 1) * stride[axis] >= size + padding[axis] {
+                        count -= 1;
+                    }
+                    u32::try_from(((count - 1) * stride[axis] - room).max(0)).unwrap_or(0)
+                }
+                // Whatever the size, the last window begins inside: what is behind it makes no window more.
+                IntArg::Value(_) if stride[axis] + padding[axis] <= reach => (stride[axis] - 1) as u32,
+                IntArg::Value(_) => {
+                    return problem(
+                        "windows rounded up that may begin behind an input of a size known at run time only",
+                    );
+                }
             };
-            let room = size + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1;
-            let mut count = (room.max(0) + stride[axis] - 1) / stride[axis] + 1;
-            // The last window begins inside the input or its padding before it.
-            if (count - 1) * stride[axis] >= size + padding[axis] {
-                count -= 1;
-            }
-            behind[axis] = u32::try_from(((count - 1) * stride[axis] - room).max(0)).unwrap_or(0);
         }
     }
     let narrow = |numbers: [i64; 2]| numbers.map(|number| number as u32);
@@ -204,7 +216,7 @@ fn max_pool(l: &mut Lifter<'_>, call: &Call<'_>, with_index: bool) -> Step<(Valu
     let seen = l.windows(x, &windows, f32::NEG_INFINITY)?;
     let axes = Some(vec![3, 4]);
     let largest = l.emit(Op::Max { x: seen, axes, keepdims: false })?;
-    let largest = l.emit(Op::Transpose { x: largest, perm: channels_second(2) })?;
+    let largest = as_given(l, call, largest)?;
     if !with_index {
         return Ok((largest, None));
     }
@@ -227,8 +239,16 @@ fn max_pool(l: &mut Lifter<'_>, call: &Call<'_>, with_index: bool) -> Step<(Valu
     let places = l.emit(Op::BroadcastTo { x: places, shape })?;
     let index = l.emit(Op::TakeAlongAxis { x: places, indices, axis: 3 })?;
     let index = l.emit(Op::Squeeze { x: index, dims: Some(vec![3]) })?;
-    let index = l.emit(Op::Transpose { x: index, perm: channels_second(2) })?;
-    Ok((largest, Some(index)))
+    Ok((largest, Some(as_given(l, call, index)?)))
+}
+
+/// What a pool gives, channels second, without a batch where its input has none.
+fn as_given(l: &mut Lifter<'_>, call: &Call<'_>, x: ValueId) -> Step<ValueId> {
+    let x = l.emit(Op::Transpose { x, perm: channels_second(2) })?;
+    match l.tensor_table(call, 0)?.dims.len() {
+        3 => l.emit(Op::Squeeze { x, dims: Some(vec![0]) }),
+        _ => Ok(x),
+    }
 }
 
 fn average_pool(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
@@ -250,7 +270,7 @@ fn average_pool(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
         }
         false => l.mean_of_windows(x, &windows)?,
     };
-    one(l.emit(Op::Transpose { x: value, perm: channels_second(2) })?)
+    one(as_given(l, call, value)?)
 }
 
 /// How rows or columns are resized.

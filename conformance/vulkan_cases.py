@@ -237,6 +237,10 @@ DYNAMIC_SHAPES = {
         nn.MaxPool2d(2, 2, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1, ceil_mode=True),
         nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False)], shaped(number, 2, 4, 9, 8)),
         (({0: torch.export.Dim("batch", max=4)},),), [(2, 4, 9, 8), (1, 4, 9, 8), (4, 4, 9, 8)]),
+    "resize_dynamic": (FLOAT, several(lambda: [
+        nn.Upsample(scale_factor=2, mode="nearest"), nn.Upsample(scale_factor=2, mode="bilinear"),
+        nn.Upsample(size=(7, 11), mode="bilinear", align_corners=True)], shaped(number, 2, 4, 5, 6)),
+        (({0: torch.export.Dim("batch", max=4)},),), [(2, 4, 5, 6), (1, 4, 5, 6), (4, 4, 5, 6)]),
 }
 
 

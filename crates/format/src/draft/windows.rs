@@ -89,6 +89,24 @@ impl Draft<'_> {
         self.emit(Op::Divide { a: sum, b: count })
     }
 
+    /// The same with rows and columns at their largest, where nothing says which sizes are free: mostly the batch alone is. What
+    /// has others is refused when it runs: no smaller image has as many elements.
+    pub(crate) fn at_its_largest(&mut self, x: ValueId, axes: [usize; 2]) -> Step<ValueId> {
+        let mut shape = self.sizes(x)?;
+        let mut is_free = false;
+        for axis in axes {
+            if !matches!(shape.get(axis), Some(IntArg::Value(_))) {
+                continue;
+            }
+            let dim = self.ty(Part::Main, x)?.shape[axis].clone();
+            let Some(most) = self.main.graph().symbols.upper(&dim) else {
+                return problem("resizing what has a size without a bound");
+            };
+            (shape[axis], is_free) = (IntArg::Literal(most), true);
+        }
+        if is_free { self.emit(Op::Reshape { x, shape }) } else { Ok(x) }
+    }
+
     /// An axis of `size` elements as one of `wanted`: each lies between two of the input. A `ratio` of sizes may be given.
     pub(crate) fn interpolated(
         &mut self,

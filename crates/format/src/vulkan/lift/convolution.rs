@@ -288,6 +288,7 @@ fn resized(l: &mut Lifter<'_>, call: &Call<'_>, at: usize) -> Step<(ValueId, [Si
     l.of_rank(x, 4)?;
     let &[_, _, rows, columns] = &l.result(call)?.dims[..] else { return problem("it gives no image") };
     let factors = l.floats(call, at)?;
+    let x = l.at_its_largest(x, [2, 3])?;
     let mut sides = [rows, columns].map(|wanted| Side { size: 0, wanted, ratio: None });
     for (axis, side) in sides.iter_mut().enumerate() {
         let IntArg::Literal(size) = l.size(x, axis + 2)? else {

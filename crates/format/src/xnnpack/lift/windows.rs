@@ -51,8 +51,9 @@ impl Lifter<'_> {
 
     /// Rows, then columns: each of the result lies between two of the input.
     pub(super) fn resize(&mut self, node: &Node, resize: &StaticResizeBilinear2D) -> Step<()> {
-        let mut x = self.value(resize.input_id)?;
+        let x = self.value(resize.input_id)?;
         self.of_rank(x, 4)?;
+        let mut x = self.at_its_largest(x, [1, 2])?;
         for (axis, wanted) in [(1, resize.new_height), (2, resize.new_width)] {
             let IntArg::Literal(size) = self.size(x, axis)? else {
                 return problem("resizing what has a size that is known at run time only");

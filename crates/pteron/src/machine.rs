@@ -48,7 +48,7 @@ fn physical_cores() -> Option<usize> {
 /// Elsewhere the whole machine's are known.
 #[cfg(all(not(target_os = "linux"), not(target_family = "wasm")))]
 fn physical_cores() -> Option<usize> {
-    sysinfo::System::physical_core_count()
+    sysinfo::System::physical_core_count().ok()
 }
 
 /// A browser does not say.

@@ -74,7 +74,7 @@ fn a_model_is_pulled_listed_and_removed() {
     assert_eq!(variant(&list, "tiny", 1)["installed"]["path"], path);
     assert_eq!(variant(&list, "tiny", 0)["installed"], Value::Null);
     assert_eq!(variant(&list, "smollm2-135m", 0)["size"], 98_362_432);
-    assert!(at_home(&folder, &["list"]).ok().contains("\ndefault: smollm2-135m\n"));
+    assert!(at_home(&folder, &["list"]).ok().contains("\ndefault: qwen2.5-coder-1.5b\n"));
     let here = at_home(&folder, &["list", "--here"]).ok();
     assert!(here.contains("tiny") && !here.contains("smollm2"), "{here}");
     // What changed under the same size is found when it is looked for.

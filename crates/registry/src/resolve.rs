@@ -212,6 +212,6 @@ mod tests {
     fn with_no_name_the_default_model_is_meant() {
         let registry = registry();
         let wish = Wish { platform: Platform::here(), backend: None, present: &["cpu", "reference"] };
-        assert_eq!(registry.resolve(None, &wish).unwrap().model.name, "smollm2-135m");
+        assert_eq!(registry.resolve(None, &wish).unwrap().model.name, "qwen2.5-coder-1.5b");
     }
 }

@@ -19,7 +19,8 @@ pub fn run(data: &[u8]) {
     let Ok(payload) = Payload::decode(&Bytes::copy_of(data), &limits) else { return };
     let written = payload.encode().expect("what was read can be written");
     let again = Payload::decode(&Bytes::copy_of(&written), &limits).expect("what was written can be read");
-    assert_eq!(again.graph, payload.graph);
+    // Bytes, not tables: a number that is none equals nothing.
+    assert_eq!(again.encode().expect("what was read can be written"), written);
     let externs = payload.graph.num_externs as usize;
     for arguments in [Vec::new(), arguments(externs, first % 2 == 1)] {
         let Ok(lifted) = lift(&payload, "fuzz", &arguments, &limits) else { continue };

@@ -9,8 +9,6 @@ import time
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from peer import load_backends
-
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("gguf")
 parser.add_argument("--new", type=int, required=True)
@@ -19,7 +17,6 @@ parser.add_argument("--lookup", type=int, default=0, help="tokens that are guess
 arguments = parser.parse_args()
 prompt = json.load(sys.stdin)
 
-load_backends(None)
 draft = LlamaPromptLookupDecoding(num_pred_tokens=arguments.lookup) if arguments.lookup else None
 llama = Llama(
     arguments.gguf,

@@ -11,11 +11,10 @@ import os
 import sys
 import time
 
-import llama_cpp
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench"))
-from peer import Peer, load_backends  # noqa: E402
+from llama_library import Context, Library  # noqa: E402
 
 BATCH = 512
 
@@ -28,11 +27,11 @@ class Sequence:
         self.unread, self.position, self.times = [], 0, []
         self.first, self.between = [], []
 
-    def next(self, memory, now):
+    def next(self, context, now):
         """Asks for the next answer; whether there is one."""
         if not self.prompts:
             return False
-        llama_cpp.llama_memory_seq_rm(memory, self.number, 0, -1)
+        context.forget_after(0, self.number)
         self.unread, self.position, self.times, self.asked = list(self.prompts.pop(0)), 0, [], now
         return True
 
@@ -49,45 +48,36 @@ class Sequence:
 
 def main():
     asked = json.load(sys.stdin)
-    load_backends(None)
     clients, new = asked["clients"], asked["new"]
     longest = max(len(prompt) for prompts in clients for prompt in prompts) + new + 8
-    peer = Peer(asked["model"], longest, BATCH, asked["threads"], -1, len(clients))
-    peer.give(peer.text(16))  # the first is nobody's
-    peer.forget()
-    memory = llama_cpp.llama_get_memory(peer.context)
-    batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
+    context = Context(Library(), asked["model"], longest, BATCH, asked["threads"], len(clients))
+    float(context.give(context.text(16), 0)[0])  # the first is nobody's
+    context.forget()
     sequences = [Sequence(number, prompts) for number, prompts in enumerate(clients)]
     began = time.perf_counter()
-    active = [sequence for sequence in sequences if sequence.next(memory, began)]
+    active = [sequence for sequence in sequences if sequence.next(context, began)]
     while active:
-        batch.n_tokens, wanted = 0, []
+        batch, wanted = [], []
         # Those that answer first, then those that wait.
         for sequence in sorted(active, key=lambda sequence: len(sequence.unread) > 1):
-            part = sequence.unread[: BATCH - batch.n_tokens]
-            for token in part:
-                at = batch.n_tokens
-                batch.token[at], batch.pos[at] = token, sequence.position
-                batch.n_seq_id[at], batch.seq_id[at][0] = 1, sequence.number
-                sequence.position += 1
-                batch.logits[at] = 0
-                batch.n_tokens += 1
+            part = sequence.unread[: BATCH - len(batch)]
             sequence.unread = sequence.unread[len(part) :]
-            if part and not sequence.unread:
-                batch.logits[batch.n_tokens - 1] = 1
-                wanted.append((batch.n_tokens - 1, sequence))
-        if llama_cpp.llama_decode(peer.context, batch) != 0:
-            sys.exit("peer: llama_decode failed")
+            for at, token in enumerate(part):
+                ends = at + 1 == len(part) and not sequence.unread
+                if ends:
+                    wanted.append((len(batch), sequence))
+                batch.append((token, sequence.position, sequence.number, ends))
+                sequence.position += 1
+        context.decode(batch)
         chosen = []
         for at, sequence in wanted:
-            logits = llama_cpp.llama_get_logits_ith(peer.context, at)
-            chosen.append((sequence, int(numpy.ctypeslib.as_array(logits, (peer.vocab,)).argmax())))
+            logits = numpy.ctypeslib.as_array(context.logits(at), (context.vocab,))
+            chosen.append((sequence, int(logits.argmax())))
         now = time.perf_counter()
         for sequence, token in chosen:
-            if not sequence.told(token, now, new) and not sequence.next(memory, now):
+            if not sequence.told(token, now, new) and not sequence.next(context, now):
                 active.remove(sequence)
     seconds = time.perf_counter() - began
-    llama_cpp.llama_batch_free(batch)
     tokens = new * sum(len(prompts) for prompts in clients)
     first = [time for sequence in sequences for time in sequence.first]
     between = [time for sequence in sequences for time in sequence.between]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::error::{Doing, Error, Result};
 use crate::language::pull;
@@ -87,6 +87,13 @@ impl Files {
         self.root.join("venv").join("bin").join("python")
     }
 
+    /// The peer's Python, where it has the compiled package too (`peer.sh FOLDER lookup`).
+    pub(crate) fn lookup_python(&self) -> Option<PathBuf> {
+        let python = self.python();
+        let asked = Command::new(&python).args(["-c", "import llama_cpp"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success()).then_some(python)
+    }
+
     /// Installs the peer where it is not there yet; the script itself knows.
     pub(crate) fn make_peer(&self) -> Result<()> {
         let mut command = Command::new("sh");
@@ -120,7 +127,7 @@ impl Files {
         let pte = self.root.join(format!("{stem}-{positions}.pte"));
         let mut command = Command::new(pteron);
         command.arg("export").arg(gguf).arg("-o").arg(&pte).args(["--context", &positions.to_string()]);
-        command.stdout(std::process::Stdio::null());
+        command.stdout(Stdio::null());
         succeed(command, "pteron export")?;
         Ok(pte)
     }
@@ -154,7 +161,7 @@ impl Files {
             if model.zero_points {
                 command.arg("--zero-points");
             }
-            command.stdout(std::process::Stdio::null());
+            command.stdout(Stdio::null());
             succeed(command, "pteron bench --save")?;
         }
         Ok(pte)

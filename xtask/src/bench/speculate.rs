@@ -107,9 +107,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         [] => MODELS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    let python = Files::at(Cache::locate()?.benchmarks())?.python();
+    let python = Files::at(Cache::locate()?.benchmarks())?.lookup_python();
     let pteron = workspace::build_pteron()?;
-    let (python, new) = (python.exists().then_some(python), arguments.new.unwrap_or(NEW));
+    let new = arguments.new.unwrap_or(NEW);
     let mut rows = Vec::new();
     let threads = arguments.all_threads().into_iter().max().unwrap_or(1);
     let bench = Bench { pteron, python, threads, new, arguments };

@@ -232,6 +232,12 @@ DYNAMIC_SHAPES = {
                     [(1, 8, 64), (1, 3, 64), (1, 16, 64)]),
     "softmax_dynamic": (FLOAT, lambda: (Op(lambda x: torch.softmax(x * 2, -1)), (number(2, 3, 8),)),
                         (({2: torch.export.Dim("width", max=12)},),), [(2, 3, 8), (2, 3, 5), (2, 3, 12)]),
+    "unfold_dynamic": (FLOAT, several(lambda: [
+        lambda x: x.unfold(2, 4, 2) * 2, lambda x: x.unfold(1, 2, 1) * 2], shaped(number, 2, 3, 8)),
+        (({2: torch.export.Dim("width", min=6, max=12)},),), [(2, 3, 8), (2, 3, 6), (2, 3, 12)]),
+    "grid_sampler_dynamic": (FLOAT, lambda: (Op(lambda x: F.grid_sample(
+        x, x[:, :2].permute(0, 2, 3, 1) * 1.5, padding_mode="border", align_corners=True)), (number(1, 3, 5, 6),)),
+        (({2: torch.export.Dim("height", max=9)},),), [(1, 3, 5, 6), (1, 3, 9, 6), (1, 3, 3, 6)]),
     # Where the batch is free, nothing says that rows and columns are not.
     "pools_dynamic": (FLOAT, several(lambda: [
         nn.MaxPool2d(2, 2, ceil_mode=True), nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1, ceil_mode=True),

@@ -397,16 +397,19 @@ fn unfold(l: &mut Lowerer<'_>, call: &Call<'_>) -> Lowered<Outs> {
     let x = call.tensor("self")?;
     let axis = l.axis(x, call.int("dimension", 0)?)?;
     let (size, step) = (call.int("size", 1)?, call.int("step", 1)?.max(1));
-    let length = l.known_dim(x, axis)?;
-    let count = length.saturating_sub(size) / step + 1;
-    countable(count.checked_mul(size))?;
-    if size > length || size < 0 || count < 0 {
+    let length = l.size(x, axis)?;
+    if size < 0 || matches!(length, Int::Literal(length) if size > length) {
         return Err(Refusal::because("windows that do not fit"));
     }
-    let indices: Vec<i64> = (0..count).flat_map(|at| (0..size).map(move |by| at * step + by)).collect();
-    let tensor = pteron_tensor::HostTensor::from_slice(vec![count as usize, size as usize], &indices);
-    let tensor = tensor.map_err(|error| Refusal::because(error.to_string()))?;
-    let index = l.constant(&format!("_windows_{length}_{size}_{step}"), tensor)?;
+    countable(Some(size))?;
+    let end = l.add_ints(length, Int::Literal(1 - size))?;
+    let mut counted = |stop, step| {
+        let (start, step) = (Int::Literal(0), Int::Literal(step));
+        l.emit(Op::ARange { start, stop, step, scalar_type: Some(DType::I32) })
+    };
+    let (firsts, within) = (counted(end, step)?, counted(Int::Literal(size), 1)?);
+    let firsts = l.emit(Op::ExpandDims { x: firsts, axis: 1 })?;
+    let index = l.emit(Op::Add { a: firsts, b: within })?;
     let taken = l.emit(Op::Take { x, index: IndexArg::Tensor(index), axis: axis as i32 })?;
     let mut perm: Vec<usize> = (0..l.rank(taken)?).collect();
     let window = perm.remove(axis + 1);

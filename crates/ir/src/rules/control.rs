@@ -9,6 +9,15 @@ use pteron_tensor::DType;
 /// An integer that is a sum of more symbols than this is as good as unknown.
 const MOST_TERMS: usize = 8;
 
+/// The least and the largest value of an integer.
+type Bounds = (i64, i64);
+
+const EVERY_INT: Bounds = (i32::MIN as i64, i32::MAX as i64);
+
+fn spanning(values: [i64; 4]) -> Bounds {
+    values.into_iter().fold((i64::MAX, i64::MIN), |(low, high), value| (low.min(value), high.max(value)))
+}
+
 impl Typing<'_> {
     pub(crate) fn item_int(&mut self, x: ValueId) -> Results {
         let x = self.tensor(x)?;
@@ -27,55 +36,86 @@ impl Typing<'_> {
     }
 
     pub(crate) fn add_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
-        self.int_op(a, b, |a, b| a.add(b))
+        self.int_op(a, b, |a, b| a.add(b), |_, _| EVERY_INT)
     }
 
     pub(crate) fn subtract_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
-        self.int_op(a, b, |a, b| a.sub(b))
+        self.int_op(a, b, |a, b| a.sub(b), |_, _| EVERY_INT)
     }
 
     pub(crate) fn multiply_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
-        self.int_op(a, b, |a, b| a.mul(b))
+        self.int_op(a, b, |a, b| a.mul(b), |a, b| spanning([a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1]))
     }
 
     pub(crate) fn floor_divide_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
         self.divisor(b)?;
-        self.int_op(a, b, |a, b| match (a.as_known(), b.as_known()?) {
+        let quotient = |a: &Dim, b: &Dim| match (a.as_known(), b.as_known()?) {
             (Some(a), b) => Some(Dim::known(floor_divide(a, b)?)),
             (None, b) => a.divide_exactly(b),
+        };
+        self.int_op(a, b, quotient, |a, b| match b {
+            // A divisor is never 0, so that no quotient is farther from 0 than what is divided.
+            (0.., _) if b.0 != b.1 => spanning([a.0, a.1, 0, 0]),
+            _ if b.0 != b.1 => spanning([a.0, a.1, -a.0, -a.1]),
+            _ => {
+                let [low, high] = [a.0, a.1].map(|a| floor_divide(a, b.0).unwrap_or(0));
+                spanning([low, high, low, high])
+            }
         })
     }
 
     pub(crate) fn mod_int(&mut self, a: &IntArg<ValueId>, b: &IntArg<ValueId>) -> Results {
         self.divisor(b)?;
-        self.int_op(a, b, |a, b| {
+        let rest = |a: &Dim, b: &Dim| {
             let (a, b) = (a.as_known()?, b.as_known()?);
             Some(Dim::known(a.checked_sub(floor_divide(a, b)?.checked_mul(b)?)?))
-        })
+        };
+        // It has the divisor's sign, and is nearer to 0.
+        self.int_op(a, b, rest, |_, b| ((b.0 + 1).min(0), (b.1 - 1).max(0)))
     }
 
     fn divisor(&mut self, b: &IntArg<ValueId>) -> Result<(), RuleError> {
         if self.int(b)?.as_known() == Some(0) { invalid("division by zero") } else { Ok(()) }
     }
 
+    /// What an op gives: `op` where that is affine, else some number within the bounds that `between` finds.
     fn int_op(
         &mut self,
         a: &IntArg<ValueId>,
         b: &IntArg<ValueId>,
         op: impl Fn(&Dim, &Dim) -> Option<Dim>,
+        between: impl Fn(Bounds, Bounds) -> Bounds,
     ) -> Results {
         let (a, b) = (self.int(a)?, self.int(b)?);
         let value = match op(&a, &b) {
             Some(value) => value,
             None if a.as_known().is_some() && b.as_known().is_some() => return Err(RuleError::Overflow),
-            None => self.symbols.fresh_int(),
+            None => {
+                let bounds = between(self.bounds(&a), self.bounds(&b));
+                self.int_within(bounds)
+            }
         };
         // Sums of ever more symbols would cost ever more to add to.
-        let value = if value.parts().1.len() > MOST_TERMS { self.symbols.fresh_int() } else { value };
+        let value = match value.parts().1.len() > MOST_TERMS {
+            true => self.int_within(self.bounds(&value)),
+            false => value,
+        };
         if value.as_known().is_some_and(|value| i32::try_from(value).is_err()) {
             return invalid(format!("{} does not fit 32 bits", self.symbols.show(&value)));
         }
         Ok(vec![Type::Int(value)])
+    }
+
+    /// What an integer lies between: it has 32 bits.
+    fn bounds(&self, value: &Dim) -> Bounds {
+        let clamped =
+            |bound: Option<i64>, otherwise: i64| bound.unwrap_or(otherwise).clamp(EVERY_INT.0, EVERY_INT.1);
+        (clamped(self.symbols.lower(value), EVERY_INT.0), clamped(self.symbols.upper(value), EVERY_INT.1))
+    }
+
+    fn int_within(&mut self, (low, high): Bounds) -> Dim {
+        let [low, high] = [low, high].map(|bound| bound.clamp(EVERY_INT.0, EVERY_INT.1));
+        Dim::symbol(self.symbols.add("", low, Some(high)))
     }
 
     /// Both branches yield values of the same kinds, dtypes and ranks; sizes that differ become unknown.
@@ -108,7 +148,11 @@ impl Typing<'_> {
                 Ok(Type::Tensor(TensorType { dtype: x.dtype, shape: shape.collect() }))
             }
             (Type::Int(x), Type::Int(y)) => {
-                Ok(Type::Int(if x == y { x.clone() } else { self.symbols.fresh_int() }))
+                if x == y {
+                    return Ok(Type::Int(x.clone()));
+                }
+                let (x, y) = (self.bounds(x), self.bounds(y));
+                Ok(Type::Int(self.int_within(spanning([x.0, x.1, y.0, y.1]))))
             }
             (Type::Float, Type::Float) => Ok(Type::Float),
             (Type::Bool, Type::Bool) => Ok(Type::Bool),

@@ -427,8 +427,10 @@ impl Typing<'_> {
             }
             (None, Some(1)) if self.symbols.at_most(&Dim::known(0), &span) == Verdict::Yes => span,
             _ => {
-                let most = self.symbols.upper(&span).filter(|_| step.as_known().is_some_and(|step| step > 0));
-                self.symbols.fresh_size(most)
+                let step = step.as_known().filter(|step| *step > 0);
+                let most = self.symbols.upper(&span).zip(step);
+                self.symbols
+                    .fresh_size(most.map(|(span, step)| (span.max(0) as u64).div_ceil(step as u64) as i64))
             }
         };
         one(dtype.unwrap_or(DType::I32), vec![count])

@@ -148,6 +148,14 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// A list of truth values.
+    pub(crate) fn bools(&self, index: usize) -> Result<&'a [bool], PortableError> {
+        match self.arg(index) {
+            Value::Bools(values) => Ok(values),
+            _ => self.wrong(index, "a list of truth values"),
+        }
+    }
+
     /// A list of sizes.
     pub(crate) fn sizes(&self, index: usize) -> Result<Vec<usize>, PortableError> {
         self.ints(index)?.into_iter().map(as_size).collect()

@@ -9,6 +9,7 @@ use pteron_tensor::{DType, HostTensor};
 pub(super) const TABLE: &[Operator] = &[
     whole("aten::avg_pool2d.out", 7, avg_pool),
     Operator { outs: Outs::Tensors(2), ..whole("aten::max_pool2d_with_indices.out", 6, max_pool) },
+    whole("aten::max_pool2d_with_indices_backward.grad_input", 8, max_pool_backward),
     whole("aten::upsample_nearest2d.vec_out", 3, |call| nearest(call, target(call, 1, 2)?)),
     whole("aten::upsample_nearest2d.out", 4, |call| {
         nearest(call, scaled_target(call, 1, [call.maybe_float(2)?, call.maybe_float(3)?])?)
@@ -94,19 +95,31 @@ impl Windows {
     }
 }
 
+/// Windows whose kernel, stride and pad are a call's arguments from `first` on.
+fn windows_of(
+    call: &Call<'_>,
+    x: &Planes<'_>,
+    first: usize,
+    dilation: [usize; 2],
+    ceil: bool,
+) -> Result<([Windows; 2], [usize; 2]), PortableError> {
+    let kernel = both(call.ints(first)?, [1, 1])?;
+    let stride = both(call.ints(first + 1)?, kernel)?;
+    let pad = both(call.ints(first + 2)?, [0, 0])?;
+    let windows = [
+        Windows::new(x.rows, kernel[0], stride[0], pad[0], dilation[0], ceil)?,
+        Windows::new(x.columns, kernel[1], stride[1], pad[1], dilation[1], ceil)?,
+    ];
+    Ok((windows, kernel))
+}
+
 fn windows(
     call: &Call<'_>,
     x: &Planes<'_>,
     dilation: [usize; 2],
     ceil: bool,
 ) -> Result<[Windows; 2], PortableError> {
-    let kernel = both(call.ints(1)?, [1, 1])?;
-    let stride = both(call.ints(2)?, kernel)?;
-    let pad = both(call.ints(3)?, [0, 0])?;
-    let windows = [
-        Windows::new(x.rows, kernel[0], stride[0], pad[0], dilation[0], ceil)?,
-        Windows::new(x.columns, kernel[1], stride[1], pad[1], dilation[1], ceil)?,
-    ];
+    let (windows, kernel) = windows_of(call, x, 1, dilation, ceil)?;
     call.admit(&[x.count, windows[0].count, windows[1].count])?;
     call.charge(&[x.count, windows[0].count, windows[1].count, kernel[0], kernel[1]])?;
     Ok(windows)
@@ -164,6 +177,31 @@ fn max_pool(call: &Call<'_>) -> Results {
         Value::Tensor(pick_elements(x, shape.clone(), places.into_iter())?),
         Value::Tensor(lanes::from_ints(DType::I64, shape, indices)?),
     ])
+}
+
+/// The gradient of each window's result goes to where the largest element was.
+fn max_pool_backward(call: &Call<'_>) -> Results {
+    let (gradient, x, indices) = (call.tensor(0)?, call.tensor(1)?, call.tensor(7)?);
+    let plane = planes(x)?;
+    let ([down, across], _) = windows_of(call, &plane, 2, both(call.ints(5)?, [1, 1])?, call.bool(6)?)?;
+    let shape = [plane.lead, &[down.count, across.count]].concat();
+    if gradient.shape() != shape || indices.shape() != shape {
+        return invalid(format!(
+            "gradients of {:?} at places of {:?} for {shape:?}",
+            gradient.shape(),
+            indices.shape()
+        ));
+    }
+    call.admit(x.shape())?;
+    let size = plane.rows * plane.columns;
+    let mut out = vec![0.0; x.len()];
+    let given = lanes::floats(gradient).into_iter().zip(lanes::ints(indices));
+    for (number, (value, index)) in given.enumerate() {
+        let place = usize::try_from(index).ok().filter(|place| *place < size);
+        let place = place.ok_or(PortableError::Index { index, size })?;
+        out[number / (down.count * across.count) * size + place] += value;
+    }
+    one(lanes::from_floats(call.out_dtype(), x.shape().to_vec(), out))
 }
 
 /// Sizes after resampling, and the factor by which source positions are found where one is given.
@@ -255,4 +293,27 @@ fn bilinear(call: &Call<'_>, target: Target, corners: bool) -> Results {
         }
     }
     one(lanes::from_floats(call.out_dtype(), [plane.lead, &target.sizes].concat(), mixed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{check_close, f, i, list, run};
+    use crate::Value;
+
+    /// Measured with PyTorch 2.15.
+    #[test]
+    fn gradients_go_where_the_largest_was() {
+        let ones = |count: usize| list(&vec![1; count]);
+        let x = f(&[1, 3, 3], &[1.0, 5.0, 2.0, 5.0, 4.0, 3.0, 0.0, 9.0, 8.0]);
+        let pool = |places: [i64; 4]| {
+            let given = f(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+            let windows = [list(&[2, 2]), ones(2), list(&[0, 0]), ones(2), Value::Bool(false)];
+            [vec![given, x.clone()], windows.to_vec(), vec![i(&[1, 2, 2], &places)]].concat()
+        };
+        let name = "aten::max_pool2d_with_indices_backward.grad_input";
+        let wanted = f(&[1, 3, 3], &[0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
+        check_close(name, &pool([1, 1, 7, 7]), std::slice::from_ref(&wanted));
+        assert!(run(name, &pool([1, 1, 7, 9]), std::slice::from_ref(&wanted)).is_err());
+        assert!(run(name, &pool([1, 1, 7, -1]), &[wanted]).is_err());
+    }
 }

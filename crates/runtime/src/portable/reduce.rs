@@ -24,6 +24,7 @@ pub(super) const TABLE: &[Operator] = &[
     whole("aten::all.all_out", 1, |call| truth(call, Vec::new(), false, false)),
     whole("aten::all.out", 3, |call| truth(call, vec![call.int(1)?], call.bool(2)?, false)),
     whole("aten::all.dims_out", 3, |call| truth(call, call.ints(1)?, call.bool(2)?, false)),
+    whole("aten::allclose.out", 6, all_close),
     whole("aten::argmax.out", 3, |call| argument(call, true)),
     whole("aten::argmin.out", 3, |call| argument(call, false)),
     Operator { outs: Outs::Tensors(2), ..whole("aten::max.dim_max", 3, |call| with_index(call, true)) },
@@ -40,6 +41,23 @@ pub(super) const TABLE: &[Operator] = &[
     whole("aten::cumsum.out", 3, |call| running(call, i64::wrapping_add, |a, b| a + b)),
     whole("aten::cumprod.out", 3, |call| running(call, i64::wrapping_mul, |a, b| a * b)),
 ];
+
+/// Whether all elements of two tensors are as near as tolerances ask; infinities are near themselves only.
+fn all_close(call: &Call<'_>) -> Results {
+    let (a, b) = (call.tensor(0)?, call.tensor(1)?);
+    if (a.dtype(), a.shape()) != (b.dtype(), b.shape()) {
+        return invalid(format!("{} {:?} beside {} {:?}", a.dtype(), a.shape(), b.dtype(), b.shape()));
+    }
+    let (relative, absolute) = (call.maybe_float(2)?.unwrap_or(1e-5), call.maybe_float(3)?.unwrap_or(1e-8));
+    let is_nan_equal = call.bool(4)?;
+    let is_close = |(a, b): (f64, f64)| {
+        let is_near = a.is_finite() && b.is_finite() && (a - b).abs() <= absolute + (relative * b).abs();
+        a == b || is_near || (is_nan_equal && a.is_nan() && b.is_nan())
+    };
+    let close = lanes::floats(a).into_iter().zip(lanes::floats(b)).all(is_close);
+    let shape = call.outs.first().map_or(Vec::new(), |out| vec![1; out.sizes.len()]);
+    one(lanes::from_bools(shape, [close]))
+}
 
 fn grouped<'a>(call: &Call<'a>, axes: &[i64], keep: bool) -> Result<(&'a HostTensor, Groups), PortableError> {
     let x = call.tensor(0)?;
@@ -262,4 +280,31 @@ fn running(call: &Call<'_>, int: fn(i64, i64) -> i64, float: fn(f64, f64) -> f64
             lanes::from_floats(call.out_dtype(), shape, values)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{b, check_close, f, run};
+    use crate::Value;
+
+    #[test]
+    fn tensors_are_close_as_torch_has_it() {
+        let near = |a: &[f32], b: &[f32], nan: bool| {
+            let args = [f(&[a.len()], a), f(&[b.len()], b), Value::Float(0.1), Value::Float(0.5)];
+            [&args[..], &[Value::Bool(nan), Value::Bool(false)]].concat()
+        };
+        let infinite = f32::INFINITY;
+        let cases: [(&[f32], &[f32], bool, bool); 6] = [
+            (&[1.0, 10.0], &[1.5, 11.5], false, true),
+            (&[1.0, 10.0], &[1.5, 12.0], false, false),
+            (&[infinite, -infinite], &[infinite, -infinite], false, true),
+            (&[infinite], &[1.0], false, false),
+            (&[f32::NAN], &[f32::NAN], false, false),
+            (&[f32::NAN], &[f32::NAN], true, true),
+        ];
+        for (a, c, nan, wanted) in cases {
+            check_close("aten::allclose.out", &near(a, c, nan), &[b(&[1], &[wanted])]);
+        }
+        assert!(run("aten::allclose.out", &near(&[1.0], &[1.0, 1.0], false), &[b(&[1], &[true])]).is_err());
+    }
 }

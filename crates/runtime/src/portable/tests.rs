@@ -21,7 +21,7 @@ fn i8s(shape: &[usize], values: &[i8]) -> Value {
     HostTensor::from_slice(shape.to_vec(), values).unwrap().into()
 }
 
-fn b(shape: &[usize], values: &[bool]) -> Value {
+pub(super) fn b(shape: &[usize], values: &[bool]) -> Value {
     HostTensor::from_bools(shape.to_vec(), values).unwrap().into()
 }
 

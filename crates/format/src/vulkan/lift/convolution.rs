@@ -5,6 +5,7 @@ use pteron_ir::op::{IndexArg, IntArg};
 use pteron_ir::{Dim, Op, ValueId};
 use pteron_tensor::DType;
 
+use super::arguments::int_tensor;
 use super::elements::clip;
 use super::{Call, Given, Lifter, Table, one};
 use crate::draft::{Int, Part, Resize, Step, Windows, literals, problem, small};
@@ -338,31 +339,33 @@ fn sampled(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let sizes = [1, 2].map(|axis| l.size(grid, axis));
     let [high, wide] = sizes;
     let (high, wide) = (high?, wide?);
-    let (IntArg::Literal(height), IntArg::Literal(width)) = (rows, columns) else {
-        return problem("an image whose size is known at run time only");
-    };
     let grid = l.cast(grid, DType::F32)?;
-    let place = |l: &mut Lifter<'_>, index, size: i64| -> Step<[ValueId; 3]> {
+    let place = |l: &mut Lifter<'_>, index, last: Int| -> Step<[ValueId; 3]> {
         let at = l.emit(Op::Take { x: grid, index: IndexArg::Literal(index), axis: 3 })?;
-        let (one, half) = (l.number(1.0, DType::F32)?, l.number((size - 1) as f64 / 2.0, DType::F32)?);
+        let [zero, half, one] = [0.0, 0.5, 1.0].map(|number| l.number(number, DType::F32));
+        let (zero, half, one) = (zero?, half?, one?);
+        let last = int_tensor(l, last, DType::F32)?;
+        let half = l.emit(Op::Multiply { a: last, b: half })?;
         let at = l.emit(Op::Add { a: at, b: one })?;
         let at = l.emit(Op::Multiply { a: at, b: half })?;
-        let at = clip(l, at, Some(0.0), Some((size - 1) as f64))?;
+        let at = l.emit(Op::Clip { x: at, a_min: Some(zero), a_max: Some(last) })?;
         let low = l.emit(Op::Floor { x: at })?;
         let part = l.emit(Op::Subtract { a: at, b: low })?;
         let high = l.emit(Op::Add { a: low, b: one })?;
-        let high = clip(l, high, None, Some((size - 1) as f64))?;
+        let high = l.emit(Op::Minimum { a: high, b: last })?;
         Ok([low, high, part])
     };
-    let ([left, right, across], [above, below, down]) = (place(l, 0, width)?, place(l, 1, height)?);
+    let one_less = IntArg::Literal(-1);
+    let (last_row, last_column) = (l.plus(rows, one_less)?, l.plus(columns, one_less)?);
+    let ([left, right, across], [above, below, down]) = (place(l, 0, last_column)?, place(l, 1, last_row)?);
     let all = l.times(rows, columns)?;
     let flat = l.emit(Op::Reshape { x, shape: vec![batch, channels, all] })?;
     let count = l.times(high, wide)?;
-    let by = l.number(width as f64, DType::F32)?;
+    let by = int_tensor(l, columns, DType::I32)?;
     let take = |l: &mut Lifter<'_>, row: ValueId, column: ValueId| -> Step<ValueId> {
+        let (row, column) = (l.cast(row, DType::I32)?, l.cast(column, DType::I32)?);
         let row = l.emit(Op::Multiply { a: row, b: by })?;
         let at = l.emit(Op::Add { a: row, b: column })?;
-        let at = l.cast(at, DType::I32)?;
         let indices = l.emit(Op::Reshape { x: at, shape: vec![batch, IntArg::Literal(1), count] })?;
         let indices = l.emit(Op::BroadcastTo { x: indices, shape: vec![batch, channels, count] })?;
         let x = l.emit(Op::TakeAlongAxis { x: flat, indices, axis: 2 })?;

@@ -164,26 +164,28 @@ fn unfold(l: &mut Lifter<'_>, call: &Call<'_>) -> Step<Given> {
     let rank = l.rank(x)?;
     let axis = l.axis(call, 1, rank)?;
     let (size, step) = (l.known_int(call, 2)?, l.known_int(call, 3)?);
-    let IntArg::Literal(whole) = l.size(x, axis)? else {
-        return problem("windows on an axis whose size is known at run time only");
-    };
-    if size < 1 || step < 1 || size > whole {
-        return problem(format!("windows of {size} by {step} on {whole} elements"));
+    let whole = l.size(x, axis)?;
+    let is_too_wide = matches!(whole, IntArg::Literal(whole) if size > whole);
+    let is_countable = (size as u64).saturating_mul(4) <= l.limits.decoded_bytes;
+    if size < 1 || step < 1 || is_too_wide || !is_countable {
+        return problem(format!("windows of {size} elements by {step} that do not fit"));
     }
-    let count = (whole - size) / step + 1;
-    if (count as u64).saturating_mul(size as u64).saturating_mul(4) > l.limits.decoded_bytes {
-        return problem(format!("{count} windows of {size}"));
-    }
-    let places = (0..count).flat_map(|window| (0..size).map(move |at| (window * step + at) as i32));
-    let bytes: Vec<u8> = places.flat_map(i32::to_le_bytes).collect();
-    let name = format!("windows_{whole}_{size}_{step}");
-    let shape = [count as usize, size as usize];
-    let index = l.written(Part::Main, &name, DType::I32, &shape, &bytes)?;
+    let end = l.plus(whole, IntArg::Literal(1 - size))?;
+    let firsts = counted(l, end, step)?;
+    let firsts = l.emit(Op::ExpandDims { x: firsts, axis: 1 })?;
+    let within = counted(l, IntArg::Literal(size), 1)?;
+    let index = l.emit(Op::Add { a: firsts, b: within })?;
     let picked = l.emit(Op::Take { x, index: IndexArg::Tensor(index), axis: axis as i32 })?;
     let mut perm: Vec<i32> = (0..=rank as i32).collect();
     let window = perm.remove(axis + 1);
     perm.push(window);
     one(l.emit(Op::Transpose { x: picked, perm })?)
+}
+
+/// From 0 to `stop` by `step`.
+fn counted(l: &mut Lifter<'_>, stop: Int, step: i64) -> Step<ValueId> {
+    let [start, step] = [0, step].map(IntArg::Literal);
+    l.emit(Op::ARange { start, stop, step, scalar_type: Some(DType::I32) })
 }
 
 /// Widths come in pairs from the last axis on; negative ones cut.

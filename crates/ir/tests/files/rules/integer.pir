@@ -36,20 +36,38 @@ graph "numbers are computed"
   %11: int(2147483647) = add_int(a=2147483646, b=1)
 }
 
-;;; what is not affine is open
-graph "what is not affine is open"
+;;; what is not affine is open within its bounds
+graph "what is not affine is open within its bounds"
   symbol T in 2..=64
   symbol n in 0..
-  symbol product in i32
-  symbol half in i32
-  symbol rest in i32
+  symbol any in i32
+  symbol product in 0..=2147483647
+  symbol square in -256..=3840
+  symbol half in 0..=32
+  symbol below in -2..=30
+  symbol turned in -32..=0
+  symbol quotient in 0..=64
+  symbol signed in -64..=64
+  symbol rest in 0..=1
+  symbol behind in -2..=0
+  symbol smaller in 0..=63
   input %0 "t": int(T)
   input %1 "n": int(n)
+  input %2 "any": int(any)
 {
-  %2: int(product) = multiply_int(a=%0, b=%1)
-  %3: int(half) = floor_divide_int(a=%0, b=2)
-  %4: int(rest) = mod_int(a=%0, b=2)
-  %5: int(half) = floor_divide_int(a=64, b=%0)
+  %3: int(product) = multiply_int(a=%0, b=%1)
+  %4: int(T-4) = subtract_int(a=%0, b=4)
+  %5: int(square) = multiply_int(a=%4, b=%0)
+  %6: int(half) = floor_divide_int(a=%0, b=2)
+  %7: int(below) = floor_divide_int(a=%4, b=2)
+  %8: int(turned) = floor_divide_int(a=%0, b=-2)
+  %9: int(quotient) = floor_divide_int(a=64, b=%0)
+  %10: int(signed) = floor_divide_int(a=%0, b=%2)
+  %11: int(rest) = mod_int(a=%0, b=2)
+  %12: int(behind) = mod_int(a=%2, b=-3)
+  %13: int(smaller) = mod_int(a=%2, b=%0)
+  %14: int(any) = floor_divide_int(a=%2, b=%2)
+  %15: i32[half] = arange(start=0, stop=%6, step=1)
 }
 
 ;;; elements become integers

@@ -301,7 +301,7 @@ graph "filled tensors"
 graph "ranges"
   symbol T in 2..=64
   symbol pos in i32
-  symbol open in 0..=64
+  symbol open in 0..=32
   symbol any in 0..
   symbol most in 0..=2147483647
   input %0 "t": int(T)

